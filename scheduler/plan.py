@@ -1,4 +1,4 @@
-"""Changes of the cache and placements of pods that are in force together, and are taken back, repeated or kept.
+"""Changes of the cache and placements of pods that are in force together, and are taken back or repeated.
 
 A plan of two pods: the first attempt finds node a, assumes the pod there and reserves its volumes and devices. The second
 attempt sees all that, because it reads the same cache. If it finds no node, both are undone, the last one first, and no
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.cache.nodes.nodes import NodeView
 from scheduler.cycle import Scheduled
 
 Undo: TypeAlias = Callable[[], None]
@@ -131,12 +132,7 @@ class Placement:
         """Return whether the node lacks a resource that the pod requests. No filter runs when a placement is repeated."""
         assumed, nodes = self._outcome.assumed, self._cluster.nodes
         slot = nodes.present_slot(assumed.node_name)
-        if slot is None or nodes.allowed_pods[slot] < nodes.pod_count[slot]:
+        if slot is None:
             return True
-        rows = nodes.resources()
-        for resource, amount in assumed.requests.items():
-            row = rows.get(resource)
-            allocatable = int(nodes.allocatable[row, slot]) if row is not None else 0
-            if amount and allocatable < nodes.requested_at(slot, resource):
-                return True
-        return False
+        wanted = ("pods", *(resource for resource, amount in assumed.requests.items() if amount))
+        return any(NodeView(nodes, slot).free(resource) < 0 for resource in wanted)

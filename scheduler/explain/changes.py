@@ -31,7 +31,7 @@ from scheduler.api.podinfo import CPU, PodInfo, Requests
 from scheduler.api.quantity import NATIVE, Quantity, is_extended, text
 from scheduler.api.selectors import integer, requirement_matches
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes, NodeView
 from scheduler.cache.pods import TermKind, pod_terms
 from scheduler.core import nodeset
 from scheduler.explain.controllers import are_siblings, comes_back, departure, is_owned, obstacle, stays, untolerated
@@ -97,13 +97,8 @@ class Site:
 
     def free(self, resource: str) -> int:
         """Return what the node has left for the pod, in the unit of requests; it may be negative."""
-        nodes = self.cluster.nodes
-        taken = sum(each.requests.get(resource, 0) for each in self.ahead)
-        if resource == "pods":
-            return int(nodes.allowed_pods[self.slot] - nodes.pod_count[self.slot]) - len(self.ahead)
-        row = nodes.resources().get(resource)
-        has = int(nodes.allocatable[row, self.slot]) if row is not None else 0
-        return has - nodes.requested_at(self.slot, resource) - taken
+        taken = sum(1 if resource == "pods" else each.requests.get(resource, 0) for each in self.ahead)
+        return NodeView(self.cluster.nodes, self.slot).free(resource) - taken
 
     def shortages(self) -> Requests:
         """Return resource → what is missing, for resources of which the node has too little."""

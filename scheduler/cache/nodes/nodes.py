@@ -572,3 +572,9 @@ class NodeView:
     def requested(self, resource: str) -> int:
         """Return the sum over the pods on the node, assumed ones included."""
         return self._nodes.requested_at(self.slot, resource)
+
+    def free(self, resource: str) -> int:
+        """Return what the pods on the node leave, also of "pods"; it may be negative."""
+        if resource == "pods":
+            return self.allowed_pods - self.pod_count
+        return self.allocatable(resource) - self.requested(resource)

@@ -33,12 +33,14 @@ class ServerRules:
     def __init__(self, version: str) -> None:
         self._served = Served(LIKE_1_37)
         self._served.upgrade(f"v{version}.0")
-        of_devices: NewRule = lambda resource, obj, _: devices.check_new(resource, obj, self._served.minor)  # noqa: E731
-        self._rules = {**_RULES, **dict.fromkeys(_DEVICE_KINDS, of_devices)}
+        self._rules = {**_RULES, **dict.fromkeys(_DEVICE_KINDS, self._check_device_kind)}
         self._selectors = DeviceSelectors(list_attributes=False)
         self._environment = environment(list_attributes=False)
         self._refusals: dict[str, str] = {}
         """Expression → text after its path; "" if the server accepts it."""
+
+    def _check_device_kind(self, resource: ApiResource, obj: dict[str, Any], _: str) -> None:
+        devices.check_new(resource, obj, self._served.minor)
 
     def mistakes(self, value: Object) -> Iterator[Mistake]:
         """Yield the mistakes that a server would name, with its texts. The fields have the right types."""
