@@ -20,13 +20,14 @@ from tests.parity.device_mutants import drop_results
 
 VERSION: Final = "1.38"
 _NANO: Final = 10**9
-GROUPS: Final = ("Changes", "DeviceChanges")
+GROUPS: Final = ("Changes", "DeviceChanges", "DeviceGates")
 """The groups of scenarios that are to notice."""
 SWITCHED_OFF: Final[Mapping[str, str]] = {
     "a budget with an empty selector protects nothing": feature_gates.EMPTY_BUDGETS,
     "a spread constraint with an empty selector counts nothing": feature_gates.EMPTY_SPREAD,
     "pod-level requests do not score": feature_gates.POD_LEVEL_SCORES,
     "a bad pool stops all nodes": feature_gates.BAD_POOL_REJECTS_NODE,
+    "a device with an unsupported value is passed over": feature_gates.UNSUPPORTED_VALUES,
 }
 UNSEEN: Final[Mapping[str, str]] = {
     feature_gates.TIES_BY_UID: "the UIDs of victims differ in each recording",
@@ -36,8 +37,7 @@ UNSEEN: Final[Mapping[str, str]] = {
     feature_gates.WHOLE_LIMITS: "it is about metrics",
     feature_gates.CAPACITY_ERRORS: "the API server refuses negative amounts, and no scenario rounds beyond int64",
     feature_gates.NEGATIVE_CONSUMPTION: "the API server refuses such claims",
-    feature_gates.UNSUPPORTED_VALUES: "the API server refuses such devices while the gates for lists are off",
-    feature_gates.ATTRIBUTES_WHEN_READ: "the API server refuses such devices while the gates for lists are off",
+    feature_gates.ATTRIBUTES_WHEN_READ: "no selector in a scenario of these groups depends on it",
 }
 """Change of 1.38 → why no recorded verdict depends on it."""
 

@@ -103,6 +103,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "cannot fit resource",
         "still not schedulable",
         "claim …, request …: asks for all devices, but resource pool … is currently being updated",
+        "claim …, request …: asks for all devices, but resource pool … is currently invalid",
         "deallocation of ResourceClaim completed",
         "deletion of ResourceClaim completed",
         *_of_the_allocator(
@@ -131,6 +132,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
                 "claim …: selector #… on device …: CEL runtime error: CEL result of type int could not be converted to bool: "
                 "unsupported type conversion from 'int' to bool"
             ),
+            "claim …, request …: device a/p/d1: unsupported attribute value for a/l",
             "node …: timed out trying to allocate devices",
             'claim …, request …: checking capacity for device …: capacity "…" requested both as "…" and as "…"',
         ),
