@@ -17,13 +17,14 @@ import structlog
 
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
-from scheduler.binding_state import Binding, BindingRejected, Dropped, PodWatch, UnknownOutcomes
+from scheduler.barriers import Barriers
+from scheduler.binding_state import GONE, Binding, BindingRejected, Dropped, PodWatch, UnknownOutcomes, why_ended
 from scheduler.cache.cluster import AssumptionError
 from scheduler.context import Shared
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
 from scheduler.core.cooperative import finish
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable, shortened
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Extender, ExtenderError
@@ -82,6 +83,7 @@ class Binder:
         self._tasks: dict[asyncio.Task[None], Binding] = {}
         self._uids: dict[str, int] = {}
         self._preparing = 0
+        self.barriers = Barriers(shared, self._tasks, self.waiting_pods, self._changed_node_rejection)
 
     # -- for the scheduling loop -------------------------------------------------------------------------------------
 
@@ -110,6 +112,8 @@ class Binder:
         if binding.waits:
             self.waiting_pods.hold(binding.assumed, binding.waits)
         self._uids[uid] = self._uids.get(uid, 0) + 1
+        if binding.barrier is not None:
+            binding.barrier.join(binding)
         task = asyncio.create_task(self._run(binding))
         self._tasks[task] = binding
         task.add_done_callback(self._ended)
@@ -139,6 +143,7 @@ class Binder:
             if binding.assumed.uid == uid and binding.is_preparing:
                 if not binding.preempted_by:  # only once: then it waits for an answer
                     binding.preempted_by = plugin
+                    self.barriers.given_up.add(uid)
                     task.cancel()
                 return True
         return False
@@ -153,6 +158,7 @@ class Binder:
         binding = self._tasks.pop(task)
         uid = binding.assumed.uid
         self._unknown.discard(uid)
+        self.barriers.given_up.discard(uid)
         self._uids[uid] -= 1
         if not self._uids[uid]:
             del self._uids[uid]
@@ -164,7 +170,7 @@ class Binder:
     async def _run(self, binding: Binding) -> None:
         began = self._clock.now()
         try:
-            await self._bind(binding)
+            await self._bind_with_group(binding)
         except BindingRejected as refused:
             if refused.is_late:
                 self._inbox.put(partial(self._undo_failed, binding, refused.rejection.message, is_refusal=True))
@@ -172,33 +178,54 @@ class Binder:
                 self._inbox.put(partial(self._undo_refused, binding, refused.rejection))
         except Dropped:
             self._inbox.put(partial(self._undo_dropped, binding))
-        except asyncio.CancelledError:
-            why = f"preempted by {binding.preempted_by}" if binding.preempted_by else "the scheduler is stopping"
-            self._inbox.put(partial(self._undo_failed, binding, why))
+        except asyncio.CancelledError as cancelled:
+            self._inbox.put(partial(self._undo_failed, binding, why_ended(binding, cancelled)))
             raise
         except (AttemptError, ApiError) as error:
-            self._inbox.put(partial(self._undo_failed, binding, error.message))
+            self._inbox.put(partial(self._undo_failed, binding, why_ended(binding, error)))
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._errors.record("binding", error, "binding failed", pod=binding.assumed.key)
-            self._inbox.put(partial(self._undo_failed, binding, shortened(repr(error))))
+            self._inbox.put(partial(self._undo_failed, binding, why_ended(binding, error)))
         else:
             self._succeeded(binding)
         finally:
             binding.record.binding_s = self._clock.now() - began
 
+    async def _bind_with_group(self, binding: Binding) -> None:
+        """Bind. A failure before the barrier opens counts against the group, and may end it."""
+        try:
+            await self._bind(binding)
+        except BaseException as error:
+            self.barriers.leave(binding, why_ended(binding, error))
+            raise
+        else:
+            self.barriers.leave(binding, "")
+
+    async def _no_plan(self) -> None:
+        """Block while placements of an unfinished plan are in the cache: they would refuse nodes that they may not keep."""
+        while self._cluster.is_planning:
+            await self._inbox.caught_up()
+
     async def _bind(self, binding: Binding) -> None:
         active = self._flight_check(binding)
-        if active or binding.waits:
+        barrier = binding.barrier
+        if active or binding.waits or barrier is not None:
             is_brief = not binding.waits and all(getattr(plugin, "is_brief", False) for plugin in active)
             self.failures.expect(binding.assumed, is_brief=is_brief)
         if binding.waits:
             await self._wait_on_permit(binding)
         self._inbox.put(partial(self._queue.done, binding.assumed.uid))
-        if active:
+        if active or barrier is not None:
+            if barrier is not None:
+                barrier.raise_failure()
             binding.is_preparing = True
             self._preparing += 1
             try:
-                await self._pre_bind(binding, active)
+                if active:
+                    await self._pre_bind(binding, active)
+                if barrier is not None:
+                    await self._no_plan()
+                    await self.barriers.wait(binding, barrier)
             finally:
                 self._preparing -= 1
             binding.is_preparing = False
@@ -278,6 +305,8 @@ class Binder:
         try:
             rejection = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
         except asyncio.CancelledError:
+            if binding.aborted and not binding.preempted_by:
+                raise AttemptError(binding.aborted) from None
             if not binding.preempted_by:
                 raise
             why = f'running PreBind plugin "{plugin.name}": preempted by {binding.preempted_by}'
@@ -292,6 +321,7 @@ class Binder:
         """Wait for a token and for the watch of pods, then check the node and record that the Binding is sent."""
         await self._writer.turn()
         await self._pods_followed()
+        await self._no_plan()
         self._inbox.catch_up()  # what the watch has already delivered
         rejection = self._changed_node_rejection(binding)
         if rejection is not None:
@@ -532,7 +562,7 @@ class Binder:
     def _undo_dropped(self, binding: Binding) -> None:
         if self._was_carried_out(binding):
             return
-        binding.record.result, binding.record.message = "error", "the pod is gone or was bound by another component"
+        binding.record.result, binding.record.message = "error", GONE
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
         self._queue.done(binding.assumed.uid)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.clock import Clock
 from scheduler.core.decision_record import DecisionRecord
+from scheduler.core.errors import ApiError, shortened
 from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
-from scheduler.framework.status import Rejection, Wait
+from scheduler.framework.status import AttemptError, Rejection, Wait
 from scheduler.queue import QueuedPodInfo
 
 _log = structlog.get_logger(__name__)
@@ -60,11 +63,88 @@ class Binding:
     """From Bind on the node: a failed write keeps the capacity that victims left there."""
     preempted_by: str = ""
     """The plugin that cancelled it for a pod of higher priority."""
+    barrier: GroupBarrier | None = None
+    """What the pod waits for between PreBind and Bind; None for a pod that is bound alone."""
+    aborted: str = ""
+    """Why the bindings of its group were given up."""
 
     @property
     def profile(self) -> Profile:
         """Return the profile with which the pod was placed."""
         return self.runner.profile
+
+
+class GroupBarrier:
+    """Between PreBind and Bind of the pods of one group: no Binding is sent before enough pods are prepared for theirs.
+
+    A worked example, with a group that lacks two pods, and three bindings:
+
+        1. a is prepared        it waits: 1 of 2
+        2. b fails in PreBind   two are left, a and c: go on
+        3. c is prepared        2 of 2: the barrier opens, and a and c are bound
+
+    Had c failed, too, a could not wait for anything any more: the group is given up, and each pod undoes its own binding.
+    A binding that begins later takes part while the barrier is closed, and passes when it is open.
+    """
+
+    def __init__(self, group: GroupKey, least: int) -> None:
+        """Create a barrier that opens when this number of bindings are prepared."""
+        self.group = group
+        self.failure = ""
+        """Why the group was given up; "" unless it was."""
+        self.is_open = False
+        self._least = least
+        self._bindings: dict[str, Binding] = {}
+        self._prepared: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough bindings are prepared."""
+        return len(self._prepared) >= self._least
+
+    def expect(self, more: int) -> None:
+        """Open only when this number of further bindings are prepared, too."""
+        self._least = len(self._bindings) + more
+
+    def join(self, binding: Binding) -> None:
+        """Take part: the group may count on this binding."""
+        self._bindings[binding.assumed.uid] = binding
+
+    def waiting(self) -> list[Binding]:
+        """Return the bindings that are prepared."""
+        return [self._bindings[uid] for uid in self._prepared]
+
+    def arrive(self, binding: Binding) -> asyncio.Future[None]:
+        """Record that a binding is prepared; return what it waits for."""
+        opened = self._prepared[binding.assumed.uid] = asyncio.get_running_loop().create_future()
+        if self.is_open:
+            opened.set_result(None)
+        return opened
+
+    def open(self) -> None:
+        """Let all bindings pass, those that come later as well."""
+        self.is_open = True
+        for opened in self._prepared.values():
+            if not opened.done():
+                opened.set_result(None)
+
+    def raise_failure(self) -> None:
+        """Raise AttemptError if the group was given up."""
+        if self.failure:
+            raise AttemptError(self.failure)
+
+    def leave(self, binding: Binding, why: str) -> bool:
+        """Record that a binding has failed or succeeded; return whether the rest is too few, so that the group is given up.
+
+        `failure` is then the failure of this pod.
+        """
+        if self._bindings.pop(binding.assumed.uid, None) is None:
+            return False
+        self._prepared.pop(binding.assumed.uid, None)
+        if self.is_open or self.failure or len(self._bindings) >= self._least:
+            return False
+        self.failure = f"pod group: {binding.assumed.key}: {why}"
+        return True
 
 
 class BindingRejected(Exception):
@@ -78,6 +158,24 @@ class BindingRejected(Exception):
 
 class Dropped(Exception):
     """The pod is deleted, or another component bound it: release its reservations without an event."""
+
+
+GONE: Final = "the pod is gone or was bound by another component"
+
+
+def why_ended(binding: Binding, error: BaseException) -> str:
+    """Return the text of a binding's end for its pod, and for the rest of its group."""
+    match error:
+        case BindingRejected():
+            return error.rejection.message
+        case Dropped():
+            return GONE
+        case asyncio.CancelledError():
+            return f"preempted by {binding.preempted_by}" if binding.preempted_by else "the scheduler is stopping"
+        case AttemptError() | ApiError():
+            return error.message
+        case _:
+            return shortened(repr(error))
 
 
 class UnknownOutcomes:

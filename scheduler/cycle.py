@@ -31,7 +31,7 @@ from scheduler.core.cooperative import Work, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.extender import CONSULTATION, EXTENDER_NAME, Consultation, Unanswered, consultation_of
-from scheduler.framework.interface import CycleState, Scored
+from scheduler.framework.interface import ALONE, AttemptMode, CycleState, Scored
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner, PreFiltered, narrowed_away
 from scheduler.framework.status import (
@@ -114,14 +114,26 @@ class Cycle:
     _logged_failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_LOGGED), init=False)
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
-    def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
+    def attempt(
+        self, pod: PodInfo, attempts: int, consultation: Consultation | None = None, *, mode: AttemptMode = ALONE
+    ) -> Work[Outcome]:
         """Try to place the pod. Yields only if more than 3 ms have passed since the last yield.
 
         Raises Unanswered if an answer of the extenders in `consultation` is missing.
         """
-        return paced(self._scheduling_cycle(pod, attempts, consultation), self.clock)
+        return paced(self._scheduling_cycle(pod, attempts, consultation, mode), self.clock)
 
-    def _scheduling_cycle(self, pod: PodInfo, attempts: int, consultation: Consultation | None) -> Work[Outcome]:
+    def feasible(self, pod: PodInfo) -> Work[NodeSet]:
+        """Return the nodes that pass PreFilter and Filter. Verify may refuse some of them."""
+        runner, state = self.runners[pod.pod.spec.scheduler_name], CycleState()
+        pre = runner.pre_filter(state, pod)
+        if pre.rejection is not None:
+            return nodeset.EMPTY
+        return (yield from runner.filter(state, pod, pre.nodes, exact=False))[0]
+
+    def _scheduling_cycle(
+        self, pod: PodInfo, attempts: int, consultation: Consultation | None, mode: AttemptMode
+    ) -> Work[Outcome]:
         """Try to place the pod. Yields wherever the event loop may run. Until a node is reserved, nothing changes."""
         runner = self.runners[pod.pod.spec.scheduler_name]
         # An attempt that waited for extenders starts again from the top with their answers. It began with the first one.
@@ -129,7 +141,7 @@ class Cycle:
         record = DecisionRecord(
             pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self.clock.wall()
         )
-        state = CycleState(is_sampled=self.rng.random() < SAMPLED)
+        state = CycleState(is_sampled=self.rng.random() < SAMPLED, mode=mode)
         is_answered = True
         if consultation is not None:
             if consultation.error:
@@ -172,6 +184,7 @@ class Cycle:
             # No node was looked at. Preemption may still help: it sees the rejection as that of every node.
             diagnosis = self._pre_filter_diagnosis(pre, record.node_count)
             return (yield from self._run_post_filter(runner, state, pod, diagnosis, record))
+        pre.nodes &= ~state.mode.besides
         # A nominated node was emptied for this pod. It is tried alone and without scores.
         slot, on_nominated = yield from self._nominated(runner, state, pod)
         if slot is not None:
@@ -283,7 +296,9 @@ class Cycle:
         is_prefix = len(slots) == slots[-1] + 1  # all slots from 0 on: a view instead of a copy
         totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
         ties = slots[totals == totals.max()]
-        if runner.profile.ours.busy_nodes == "avoid" and self._is_contested(pod, int(ties[0])):
+        if state.mode.packs:
+            ties = contested.fullest(self.cluster.nodes, slots, pod)
+        elif runner.profile.ours.busy_nodes == "avoid" and self._is_contested(pod, int(ties[0])):
             others = totals - sum(scored.parts[name][slots] for name in _RESOURCES if name in scored.parts)
             ties = contested.fullest(self.cluster.nodes, slots[others == others.max()], pod)
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.ours.parity:
@@ -365,6 +380,9 @@ class Cycle:
         self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
     ) -> Work[Unschedulable]:
         """Run PostFilter plugins in order until one finds a node, or says that there is none (§3.2, §3.9)."""
+        if not state.mode.preempts:
+            record.groups = self._group_rows(self._with_absent(diagnosis))
+            return _unfit(diagnosis, diagnosis.message(), record, nominate=None)
         # Without a PostFilter plugin a nomination is cleared: nothing will free resources for the pod any more.
         unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []

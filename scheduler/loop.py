@@ -6,21 +6,22 @@ It owns cache and queue: nothing else changes them while it runs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.audit.self_audit import SelfAudit
 from scheduler.binding import Binder
-from scheduler.binding_state import Binding
+from scheduler.binding_state import Binding, GroupBarrier
 from scheduler.context import Shared
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.node_name_pods import NodeNamePods
 from scheduler.controllers.stale_volumes import StaleVolumes
-from scheduler.core.cooperative import TURN_S
+from scheduler.core.cooperative import TURN_S, Work
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import shortened
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
@@ -30,9 +31,14 @@ from scheduler.extenders.consultations import Consultations
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Consultation, Unanswered
 from scheduler.framework.profile import Profile
+from scheduler.groups.cycle import GroupCycle, GroupOutcome
+from scheduler.groups.status import GroupStatus
+from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.preemption import PreemptionExecutor
 from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.active_queue import LONG_S
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +59,9 @@ class SchedulingLoopParts:
     shared: Shared
     event_handlers: EventHandlers
     cycle: Cycle
+    group_cycle: GroupCycle
+    group_verdicts: GroupVerdicts
+    group_status: GroupStatus
     consultations: Consultations
     binder: Binder
     failures: FailureHandler
@@ -177,6 +186,9 @@ class SchedulingLoop:
         return queued if queued is not None else self._queue.pop(early=not self._consultations.holds_pods())
 
     async def _try(self, queued: QueuedPodInfo) -> None:
+        group = self._parts.group_verdicts.group_of(queued.info)
+        if group is not None and (self._is_skipped(queued.info) or await self._try_group(queued, group)):
+            return
         if self._consultations.is_off:
             if not self._is_skipped(queued.info):
                 await self._attempt(queued, None)
@@ -190,27 +202,80 @@ class SchedulingLoop:
             else:
                 self._consultations.end(queued.uid)
 
+    async def _try_group(self, queued: QueuedPodInfo, group: GroupKey) -> bool:
+        """Try the pod with the pods of its group. Return False if it is to be tried alone, because the group has started."""
+        verdicts, popped_at = self._parts.group_verdicts, self._clock.now()
+        if not self._cluster.pod_groups.is_complete(group):
+            self._queue.put_back(queued)  # it was complete when the pod entered the queue
+            return True
+        least = verdicts.lacks(group)
+        if least <= 0:
+            return False
+        mates = self._queue.take(
+            uid for pod in self._cluster.pod_groups.members(group).values() if (uid := pod.metadata.uid) != queued.uid
+        )
+        tried = [queued, *(mate for mate in mates if not self._is_skipped(mate.info))]
+        members = sorted(tried, key=lambda each: each.order)
+        found: GroupOutcome | None = verdicts.refusal(group, members)
+        if found is None:
+            try:
+                found = await self._driven(self._parts.group_cycle.attempt(members, least))
+            except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)
+                self._parts.shared.errors.record("attempt", error, "attempt failed", pod=queued.info.key)
+                found = verdicts.failed(members, shortened(repr(error)))
+            if found is None:  # the scheduler is stopping
+                for each in members:
+                    self._queue.done(each.uid)
+                return True
+        self._report(group, members, found, popped_at)
+        if found.is_placed:
+            self._parts.binder.barriers.hold(group, least)
+        turn = self._clock.now()
+        for each, outcome in verdicts.verdicts(group, members, found):
+            self._parts.records.add(outcome.record)
+            self._settle(each, outcome, popped_at)
+            if self._clock.now() - turn > TURN_S:
+                with self._inbox.closed():
+                    await asyncio.sleep(0)
+                turn = self._clock.now()
+        return True
+
+    def _report(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome, popped_at: float) -> None:
+        profile, took_s = members[0].profile, self._clock.now() - popped_at
+        reason, message = self._parts.group_verdicts.summary(group, members, found)
+        result = "scheduled" if found.is_placed else "error" if found.error else "unschedulable"
+        self._parts.shared.metrics.group_attempt(result, profile, took_s)
+        if (shown := self._cluster.pod_groups.get(group)) is not None:
+            self._parts.group_status.report(shown, controller=profile, reason=reason, message=message)
+        if not found.is_placed and self._parts.profiles[profile].ours.preemption_fair_share == "on":
+            for each in members:
+                self._queue.fair_share.charge(each.info, took_s)
+
+    async def _driven(self, work: Work[T]) -> T | None:
+        """Run an attempt to its end, and return its result; None if the scheduler stops before."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                found: T = done.value
+                return found
+            # The event loop runs now: watches and Bindings go on, and their changes wait until the attempt ends.
+            with self._inbox.closed():
+                await asyncio.sleep(0)
+            self.beat = self._clock.now()
+            if self._is_stopping:
+                work.close()
+                return None
+
     async def _attempt(self, queued: QueuedPodInfo, consultation: Consultation | None) -> None:
         """Try the pod and handle the outcome. Raises Unanswered if an answer of an extender is missing."""
         popped_at = self._clock.now() if consultation is None else consultation.began
         pod = queued.info
         try:
-            attempt = self._parts.cycle.attempt(pod, queued.attempts, consultation)
-            outcome: Outcome | None = None
-            while outcome is None:
-                try:
-                    next(attempt)
-                except StopIteration as done:
-                    outcome = done.value
-                else:
-                    # The event loop runs now: watches and Bindings go on, and their changes wait until the attempt ends.
-                    with self._inbox.closed():
-                        await asyncio.sleep(0)
-                    self.beat = self._clock.now()
-                    if self._is_stopping:
-                        attempt.close()
-                        self._queue.done(pod.uid)
-                        return
+            outcome: Outcome | None = await self._driven(self._parts.cycle.attempt(pod, queued.attempts, consultation))
+            if outcome is None:
+                self._queue.done(pod.uid)
+                return
         except Unanswered:
             raise  # no failure: the extenders are called, and the attempt starts again with their answers
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
@@ -241,6 +306,7 @@ class SchedulingLoop:
                         record=outcome.record,
                         popped_at=popped_at,
                         decision_version=self._cluster.decision_version(outcome.assumed),
+                        barrier=self._barrier(outcome.assumed),
                     )
                 )
             case Unschedulable():
@@ -248,7 +314,8 @@ class SchedulingLoop:
                 # Evictions are written in the background. The nomination reserves the freed resources for this pod until then.
                 if outcome.victims and outcome.nominate:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
-                self._parts.stale.unfit(queued.info, outcome.diagnosis)
+                if outcome.diagnosis.node_count:  # otherwise no node has refused the pod
+                    self._parts.stale.unfit(queued.info, outcome.diagnosis)
                 nominate = outcome.nominate
                 if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
                     nominate = None  # a derived nomination is not written
@@ -258,6 +325,11 @@ class SchedulingLoop:
             case SchedulingFailed():
                 self._charge(queued.info, outcome, took_s)
                 self._parts.failures.handle_error(queued, message=outcome.message, took_s=took_s)
+
+    def _barrier(self, pod: PodInfo) -> GroupBarrier | None:
+        """Return what the pods of the pod's group wait for on their way to their nodes; None for a pod without such mates."""
+        group = self._parts.group_verdicts.group_of(pod)
+        return self._parts.binder.barriers.closed(group) if group is not None else None
 
     def _charge(self, pod: PodInfo, outcome: Unschedulable | SchedulingFailed, took_s: float) -> None:
         """Charge an attempt in vain to the pod's share: a search for victims, or the whole attempt if it took seconds.

@@ -41,6 +41,7 @@ class Plan:
         self._apply: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
         self._withdraw: Undo | None = None
+        self._has_dropped = False
 
     def __len__(self) -> int:
         return len(self._apply)
@@ -60,12 +61,22 @@ class Plan:
         """Take back the changes after the first `count`, for good."""
         while len(self._undo) > count:
             self._undo.pop()()
+            self._has_dropped = True
         del self._apply[count:]
 
     def end(self) -> None:
         """Take back all changes for good. Idempotent."""
         self.suspend()
         self._apply.clear()
+
+    def keep(self) -> None:
+        """Leave the changes in force for good, as if nothing else had been tried before. Raises Changed."""
+        if self._has_dropped:  # what was given back by a change that was dropped is no news
+            self.suspend()
+            self.resume()
+        self._apply.clear()
+        self._undo.clear()
+        self._withdraw = None
 
     def suspend(self) -> None:
         """Take back all changes, last one first, and withdraw the news of them."""

@@ -156,14 +156,39 @@ class SchedulingQueue:
             if not self.in_flight.begin(queued):
                 self._log.error("pod popped while in flight, discarded", pod=queued.info.key)
                 continue
-            queued.place = Place.IN_FLIGHT
-            queued.attempts += 1
-            queued.tried_at = self._clock.now()
-            queued.backoff_until = None
-            queued.unschedulable_plugins.clear()
-            queued.pending_plugins.clear()
+            self._begin(queued)
             return queued
         return None
+
+    def take(self, uids: Iterable[str]) -> list[QueuedPodInfo]:
+        """Return those of these pods that could be tried, now in flight (docs/spec/groups.md §4).
+
+        They may be ready, back off or wait for an event: a group is tried with all its pods. Gated pods stay.
+        """
+        taken = []
+        for uid in uids:
+            queued = self.places.get(uid)
+            if queued is None or queued.place is Place.GATED or not self.in_flight.begin(queued):
+                continue
+            self.places.remove(uid)
+            self._begin(queued)
+            taken.append(queued)
+        return taken
+
+    def put_back(self, queued: QueuedPodInfo) -> None:
+        """Return a pod that was popped and not tried: PreEnqueue decides about it again. Includes `done`."""
+        queued.attempts -= 1
+        self.done(queued.uid)
+        if self.places.enter(queued, Place.ACTIVE, _ADDED):
+            self._on_ready()
+
+    def _begin(self, queued: QueuedPodInfo) -> None:
+        queued.place = Place.IN_FLIGHT
+        queued.attempts += 1
+        queued.tried_at = self._clock.now()
+        queued.backoff_until = None
+        queued.unschedulable_plugins.clear()
+        queued.pending_plugins.clear()
 
     def done(self, uid: str) -> None:
         """Stop recording events for an attempt that failed and was handled, or that begins PreBind. Idempotent."""

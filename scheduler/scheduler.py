@@ -46,6 +46,9 @@ from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.wait import WaitingPodsMap
+from scheduler.groups.cycle import GroupCycle
+from scheduler.groups.status import GroupStatus
+from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.loop import SchedulingLoop, SchedulingLoopParts
 from scheduler.metrics.metrics import Metrics
 from scheduler.preemption import PreemptionExecutor
@@ -126,6 +129,7 @@ class Scheduler:
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
         # What an attempt may end in: a condition, a call of an extender, a Binding, evictions.
         self.patches = PodStatusUpdater(writer)
+        self.group_status = GroupStatus(writer, recorder)
         self.failures = FailureHandler(self.shared, self.patches, preempting)
         self.consultations = Consultations(extenders, self.shared)
         self.refusals = KubeletRejections(self.cluster, clock=clock, metrics=metrics)
@@ -179,11 +183,22 @@ class Scheduler:
         self.cycle = Cycle(
             runners, self.cluster, clock=clock, rng=self.rng, metrics=metrics, held_back=self.refusals.held_back
         )
+        self.group_verdicts = GroupVerdicts(
+            self.cluster,
+            self.profiles,
+            clock,
+            options.config.feature_gates,
+            has_extender=self.consultations.is_consulted,
+            is_given_up=self.binder.barriers.given_up.__contains__,
+        )
         self.loop = SchedulingLoop(
             SchedulingLoopParts(
                 self.shared,
                 self.event_handlers,
                 self.cycle,
+                GroupCycle(self.cycle, self.cluster, nominator, clock, metrics),
+                self.group_verdicts,
+                self.group_status,
                 self.consultations,
                 self.binder,
                 self.failures,
@@ -236,7 +251,10 @@ class Scheduler:
 
     def _is_quiet(self, waiting: int) -> bool:
         active = self.queue.counts()["active"] + self.queue.in_flight_events().get("PodPopped", 0)
-        return len(self.inbox) + active + len(self.patches) + len(self.evictions) == 0 and len(self.binder) <= waiting
+        return (
+            len(self.inbox) + active + len(self.patches) + len(self.group_status) + len(self.evictions) == 0
+            and len(self.binder) <= waiting
+        )
 
 
 def shown(

@@ -221,7 +221,7 @@ def _plugins() -> str:
 _PLUGINS_HEAD: Final = """\
 ## Default plugins
 
-In this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups. Since 1.37, NodeName comes before
+In this order, at each of their points: those of kube-scheduler 1.36, and GangScheduling with `groups: on`. Since 1.37, NodeName comes before
 NodeUnschedulable.
 
 """

@@ -6,7 +6,7 @@ through the event handlers, as if the watch showed the change now. So waiting po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -14,11 +14,13 @@ from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Sta
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
+from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, GroupKey
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import claim_uses
 from scheduler.audit.findings import Check, Comparison, Difference, Steps, grouped, in_parts
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.pod_groups import joined
 from scheduler.context import Shared, UnboundPods
 from scheduler.eventhandlers.event_handlers import EventHandlers
 
@@ -60,6 +62,7 @@ class StoredObjectChecks:
             "stored-objects": self._objects,
             "stored-pods": self._pods,
             "claims-of-unbound-pods": self._claims_of_unbound_pods,
+            "pods-of-groups": self._pods_of_groups,
         }
 
     # -- all kinds but pods ------------------------------------------------------------------------------------------
@@ -168,6 +171,27 @@ class StoredObjectChecks:
         )
         yield from grouped("pod", pods, self._uses, users, healed=healed)
 
+    def _pods_of_groups(self) -> Steps:
+        """Compare the pods of each group, and those of them that have a node, with the store."""
+        if (store := self._stores().get("Pod")) is None:
+            return
+        groups = self._cluster.pod_groups
+        pods = [obj.key for obj in store if isinstance(obj, Pod) and joined(obj) is not None]
+        yield from grouped("pod", pods, self._group, groups.by_group, value=self._stored_pod)
+        yield from grouped("pod", pods, lambda key: self._group(key, runs=True), groups.running)
+
+    def _stored_pod(self, key: str) -> Any:
+        return self._stores()["Pod"].get(key)
+
+    def _group(self, pod_key: str, *, runs: bool = False) -> Collection[GroupKey]:
+        """Return the group of a stored pod, if it counts there."""
+        pod = self._stores()["Pod"].get(pod_key)
+        if not isinstance(pod, Pod) or ("Pod", pod_key) in self._event_handlers.missed:
+            return ()
+        group = joined(pod)
+        counts = bool(pod.spec.node_name) or (not runs and self._queue.owns(pod))
+        return (group,) if group is not None and counts else ()
+
     def _uses(self, pod_key: str) -> set[str]:
         """Return the claims of a stored pod without a node."""
         pod = self._stores()["Pod"].get(pod_key)
@@ -192,6 +216,12 @@ def _kinds(cluster: Cluster) -> dict[str, _Kind]:
             _selector,
         )
 
+    def groups(kind: str) -> _Kind:
+        objects = cluster.pod_groups.objects
+        return _Kind(
+            lambda key: objects.get(GroupKey(kind, key)), lambda: [group.key for group in objects if group.kind == kind]
+        )
+
     kinds = {
         "Node": _Kind(node, nodes.known_names),
         "PersistentVolumeClaim": _Kind(volumes.claims.get_api, volumes.claims.keys),
@@ -210,6 +240,7 @@ def _kinds(cluster: Cluster) -> dict[str, _Kind]:
         "DeviceClass": _Kind(devices.classes.get, devices.classes.by_name.keys),
         "Namespace": _Kind(namespaces.by_name.get, namespaces.by_name.keys, lambda obj: obj.metadata.labels),
         "Service": _Kind(workloads.services.get, workloads.services.keys, lambda service: service.spec.selector),
+        **{kind: groups(kind) for kind in (POD_GROUP, COSCHEDULING_POD_GROUP)},
         "PodDisruptionBudget": _Kind(
             lambda key: _protecting(disruptions.budgets.get(key)), disruptions.budgets.keys, _protecting
         ),

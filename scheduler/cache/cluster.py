@@ -20,6 +20,7 @@ from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.nodes.contested import ForeignBindings
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.pod_groups import PodGroups
 from scheduler.cache.pods import TermKind, has_pod_affinity
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.cache.workloads import Namespaces, Workloads
@@ -96,7 +97,10 @@ class Cluster:
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.disruptions = Disruptions()
+        self.pod_groups = PodGroups()
         self.foreign_bindings = ForeignBindings()
+        self.is_planning = False
+        """Whether some assumptions are those of a plan that is still being made, and may be taken back."""
         self.healed = 0
         """The number of events that contradicted the cache, which was then corrected."""
         self._versions: dict[str, int] = {}

@@ -182,6 +182,8 @@ class KubestowArgs:
     """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption
     nominate.
     """
+    groups: Literal["on", "none"] = option("on", upstream="none")
+    """`on`: the pods of a PodGroup start together. `none`: each pod is placed alone."""
     preemption_fair_share: Literal["on", "none"] = option("on", upstream="none", in_files=False)
     """While other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
     attempt failed after more than two seconds, also while no other pod is ready.

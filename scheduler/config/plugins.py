@@ -63,13 +63,18 @@ DEFAULT_PLUGINS: Final = (
 )
 
 
-def default_plugins(feature_gates: AbstractSet[str]) -> Sequence[PluginRef]:
+GROUPS_PLUGIN: Final = PluginRef("GangScheduling")
+"""Kubestow has it in its default list, kube-scheduler only while its feature gate GenericWorkload is on."""
+
+
+def default_plugins(feature_gates: AbstractSet[str], *, has_groups: bool = False) -> Sequence[PluginRef]:
     """Return the default list. Since 1.37 NodeName comes before NodeUnschedulable."""
+    added = (GROUPS_PLUGIN,) if has_groups else ()
     if NODE_NAME_FIRST not in feature_gates:
-        return DEFAULT_PLUGINS
+        return (*DEFAULT_PLUGINS, *added)
     first, second = PluginRef("NodeUnschedulable"), PluginRef("NodeName")
     swapped = {first: second, second: first}
-    return tuple(swapped.get(ref, ref) for ref in DEFAULT_PLUGINS)
+    return (*(swapped.get(ref, ref) for ref in DEFAULT_PLUGINS), *added)
 
 
 GATED_NAMES: Final = frozenset(

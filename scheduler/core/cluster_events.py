@@ -50,7 +50,7 @@ class Resource(enum.StrEnum):
     TARGET_POD = "TargetPod"
     """The waiting pod itself."""
     UNSCHEDULED_POD = "UnscheduledPod"
-    """Another pod without a node. No such event wakes a pod."""
+    """Another pod without a node. It wakes only pods of its group, and only when it is added."""
     NODE = "Node"
     NAMESPACE = "Namespace"
     """Not upstream's: there, pods with a namespaceSelector wait for a different event (docs/spec/core.md §10.2)."""
@@ -68,6 +68,8 @@ class Resource(enum.StrEnum):
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     RESOURCE_SLICE = "resource.k8s.io/ResourceSlice"
     DEVICE_CLASS = "resource.k8s.io/DeviceClass"
+    POD_GROUP = "scheduling.k8s.io/PodGroup"
+    """Of either API group (scheduler/api/pod_group.py)."""
     WILDCARD = "*"
 
 
@@ -117,6 +119,7 @@ class ClusterEvent:
 ANYTHING: Final = ClusterEvent(Resource.WILDCARD, ALL)
 ASSIGNED_POD_ADD: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD)
 ASSIGNED_POD_DELETE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+UNSCHEDULED_POD_ADD: Final = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD)
 NODE_ADD: Final = ClusterEvent(Resource.NODE, Action.ADD)
 NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.WILDCARD, ALL, "UnschedulableTimeout")

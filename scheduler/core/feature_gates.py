@@ -215,6 +215,9 @@ DEVICE_CHANGES_1_38: Final = frozenset(
 )
 """The changes of device allocation in 1.38."""
 
+GROUP_TEXTS: Final = "GroupTextsCountAllPods"
+"""Texts about groups name the group, and count what fits, what does not and what was not tried; there was one number."""
+
 _CHANGES_1_37: Final = DEVICE_CHANGES | {
     SHORT_POST_FILTER,
     PREEMPTOR_TEXT,
@@ -236,6 +239,7 @@ _CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
     MLDSA_CERTIFICATES,
     ENTITY_LABEL,
     WHOLE_LIMITS,
+    GROUP_TEXTS,
 }
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {

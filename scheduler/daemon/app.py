@@ -25,6 +25,7 @@ import structlog
 
 from scheduler.api.core_v1 import FailedPod
 from scheduler.api.decode import Broken, Delta
+from scheduler.api.pod_group import POD_GROUP
 from scheduler.binding_state import PodWatch
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock, SystemClock, done_within
@@ -52,6 +53,7 @@ from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     CAPACITY,
     POD,
+    POD_GROUPS,
     RESOURCE_CLAIM,
     WHAT_IF,
     Discovery,
@@ -64,7 +66,7 @@ from scheduler.kube.server_version import ServerVersion, server_version
 from scheduler.kube.store import Store
 from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.kube.writes.api_writer import POD_GROUPS_VERSION, ApiWriter
 from scheduler.kube.writes.own_objects import ProfileWriter, WhatIfWriter
 from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
@@ -136,7 +138,12 @@ class Daemon:
         lease = (election.resource_namespace, election.resource_name) if election.leader_elect else None
         self.leadership = self._leadership_over(transport.apart(), lease)
         self._writer = writer = ApiWriter(
-            transport, throttle, self._clock, may_write=self.leadership.may_write, claims_version=self._claims_version
+            transport,
+            throttle,
+            self._clock,
+            may_write=self.leadership.may_write,
+            claims_version=self._claims_version,
+            groups_version=self._groups_version,
         )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
         self._extenders, self._whole = await build_extenders(self._options.config, may_write=self.leadership.may_write)
@@ -337,7 +344,7 @@ class Daemon:
         scheduler.patches.give_up()
 
     async def _write_the_rest(self) -> None:
-        await self.scheduler.patches.drain()
+        await asyncio.gather(self.scheduler.patches.drain(), self.scheduler.group_status.drain())
         await self._recorder.flush(_FLUSH_S)
 
     async def _give_back_the_rest(self) -> None:
@@ -409,7 +416,7 @@ class Daemon:
             clock=self._clock,
             rng=self.scheduler.rng,
             locate=partial(self._discovery.locate, spec),
-            on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
+            on_served=self._on_served(spec),
         )
         self.informers.add(reflector)
         self.scheduler.audit.expect(index_of(reflector))
@@ -420,8 +427,15 @@ class Daemon:
             self._whole.forget_deleted(deltas)
         self.scheduler.inbox.put(partial(self.scheduler.event_handlers.apply, kind, deltas))
 
-    def _on_capacity(self, is_served: bool) -> None:
-        self.scheduler.inbox.put(partial(self.scheduler.event_handlers.storage.capacity_served, is_served))
+    def _on_served(self, spec: KindSpec) -> Callable[[bool], object]:
+        """Return what to call when the server begins or stops to serve the kind. Other kinds keep their last objects."""
+        handlers = self.scheduler.event_handlers
+        if spec.name == CAPACITY.name:
+            return lambda is_served: self.scheduler.inbox.put(partial(handlers.storage.capacity_served, is_served))
+        if spec in POD_GROUPS:
+            served = partial(handlers.pod_groups.served, spec.name)
+            return lambda is_served: self.scheduler.inbox.put(partial(served, is_served))
+        return bool
 
     def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
         self.scheduler.inbox.put(partial(self.scheduler.refusals.failed, deltas))
@@ -445,12 +459,17 @@ class Daemon:
         served = self._discovery.served.get(RESOURCE_CLAIM.name)
         return served.version if served is not None else NEWEST
 
+    def _groups_version(self) -> str:
+        """Return the API version of groups that the server reported last."""
+        served = self._discovery.served.get(POD_GROUP)
+        return served.version if served is not None else POD_GROUPS_VERSION
+
     async def _schedule(self) -> None:
         await self.informers.complete()
         if self._options.scheduler_profiles:  # the first decision should use the requested profiles
             await done_within(self._clock, self._profile_objects.looked.wait(), _LOOK_WITHIN_S)
         if CAPACITY.name not in self.informers.reflectors:
-            self._on_capacity(False)
+            self._on_served(CAPACITY)(False)
         self.scheduler.inbox.apply()
         gc.collect()
         gc.freeze()

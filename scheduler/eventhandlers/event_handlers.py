@@ -19,6 +19,7 @@ from scheduler.context import Shared
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.nodes import apply_node
+from scheduler.eventhandlers.pod_groups import PodGroupHandlers
 from scheduler.eventhandlers.pods import PodHandlers
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import workload_handlers
@@ -73,12 +74,14 @@ class EventHandlers:
         )
         self.storage = StorageHandlers(shared.cluster, self._move)
         self.devices = DeviceHandlers(shared.cluster, self._move, preempting)
+        self.pod_groups = PodGroupHandlers(shared.cluster.pod_groups, self._move)
         self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
             "Pod": self.pods.apply,
             "Node": partial(apply_node, shared.cluster, self._move),
             **workload_handlers(shared.cluster, self._move),
             **self.storage.handlers(),
             **self.devices.handlers(),
+            **self.pod_groups.handlers(),
         }
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:

@@ -7,6 +7,7 @@ node is known, and gets a condition that says why it is not tried.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 import structlog
 
@@ -15,7 +16,7 @@ from scheduler.api.decode import Broken, Delta, PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import claim_uses
 from scheduler.context import Shared
-from scheduler.core.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Action
+from scheduler.core.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, UNSCHEDULED_POD_ADD, Action
 from scheduler.eventhandlers.deltas import Move, is_new_error
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.framework.wait import WaitingPodsMap
@@ -60,6 +61,8 @@ class PodHandlers:
             self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
             self._failures.forget(delta.old.metadata.uid)
         old = delta.old if isinstance(delta.old, Pod) else None
+        # Before the queue sees the pod: PreEnqueue counts the pods of its group.
+        self._cluster.pod_groups.pod_changed(old, delta.new if self._counts_in_group(delta.new) else None)
         match delta.new:
             case Pod() if not delta.new.is_terminal:
                 self._pod(old, delta.new)
@@ -71,6 +74,10 @@ class PodHandlers:
                 elif delta.old is not None:
                     self._forget_assumed(delta.old.metadata.uid)
         self._follow_claims(old, delta.new)
+
+    def _counts_in_group(self, pod: Pod | Broken | None) -> TypeGuard[Pod]:
+        """Return whether the pod can be one of its group: another scheduler may never place it."""
+        return isinstance(pod, Pod) and bool(pod.spec.node_name or self._queue.owns(pod))
 
     def _follow_claims(self, old: Pod | None, new: Pod | Broken | None) -> None:
         """Record which pods use which claims. A selected node of a claim that no pod uses reserves nothing."""
@@ -158,6 +165,8 @@ class PodHandlers:
             self._plans(info, begin=True)
             if not self._cluster.is_assumed(info.uid) and not self._is_binding(info.uid):
                 self._queue.add(info)
+            if self._cluster.pod_groups.of(new) is not None:
+                self._move(UNSCHEDULED_POD_ADD, None, info)
             return
         if before.pod.metadata.resource_version == new.metadata.resource_version:
             return

@@ -35,7 +35,7 @@ BY_PLUGIN: Final[Mapping[str, str]] = {
     "DynamicResources": "DevicesUnavailable",
     "NodeDeclaredFeatures": "NodeLacksFeature",
     "SchedulingGates": "Gated",
-    "UnsupportedFeatures": "Unsupported",
+    "GangScheduling": "GroupUnschedulable",
     "NominatedPods": "CapacityNominated",
 }
 """The code of a plugin's rejection without a cause."""
@@ -105,7 +105,12 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     ),
     "NodeLacksFeature": CodeMeaning("The node does not declare a feature that the pod needs.", "Upgrade the node."),
     "Gated": CodeMeaning("The pod has scheduling gates.", "The controller that set the gates removes them."),
-    "Unsupported": CodeMeaning("The pod uses a feature that this version refuses.", "See docs/limits.md."),
+    "GroupIncomplete": CodeMeaning(
+        "The PodGroup that the pod names does not exist, or too few of its pods do.", "Create what is missing."
+    ),
+    "GroupUnschedulable": CodeMeaning(
+        "The pod would fit, but too few pods of its group do.", "Look at the pods of the group that fit nowhere."
+    ),
     "CapacityNominated": CodeMeaning(
         "The free capacity is kept for nominated pods of equal or higher priority.",
         "Wait for them, or raise the priority.",

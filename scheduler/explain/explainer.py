@@ -23,6 +23,7 @@ import numpy as np
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, PartlyReadPod
 from scheduler.api.meta import Identity
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import TRIAL_S
@@ -52,9 +53,10 @@ from scheduler.explain.controllers import obstacles, untolerated
 from scheduler.explain.edits import Edit, Overlay, Step, complete, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Place, Search, Steps
 from scheduler.explain.verdicts import UNFINISHED, Verdicts, reasons, verdicts
+from scheduler.failure import POD_SCHEDULED
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
-from scheduler.framework.profile import Profile
+from scheduler.framework.profile import GANGS, Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Code, Rejection
 from scheduler.metrics.metrics import Metrics
@@ -110,7 +112,25 @@ class Explainer:
         gates = [rejection for each in profile.pre_enqueue if (rejection := each.pre_enqueue(info)) is not None]
         if gates:
             return (yield from self._gated(info, profile, gates))
-        return (yield from self._tried(info, profile))
+        found = yield from self._tried(info, profile)
+        group = self.cluster.pod_groups.of(pod) if profile.starts_groups else None
+        return self._in_group(found, info, group) if group is not None else found
+
+    def _in_group(self, found: Explanation, info: PodInfo, group: GroupKey) -> Explanation:
+        """Return the answer for a pod that may not start before its group does."""
+        groups = self.cluster.pod_groups
+        wanted, condition = groups.get(group), info.pod.condition(POD_SCHEDULED)
+        if (
+            wanted is None
+            or not wanted.is_gang
+            or groups.running_count(group) >= wanted.least
+            or found.verdict != "fits"
+        ):
+            return found
+        text = f"{found.cause}; its group {group.key} starts with {wanted.least} pods"
+        if condition is not None and condition.status == "False":
+            text = f"{text}, and was refused: {condition.message}"
+        return _answer(info, "pending", "doesNotFit", "GroupUnschedulable", text, "user", node_count=found.node_count)
 
     def _gated(self, info: PodInfo, profile: Profile, gates: list[Rejection]) -> Steps[Explanation]:
         """Explain a pod that is not tried yet: what keeps it back, and whether it would fit without."""
@@ -147,6 +167,12 @@ class Explainer:
 
     def _without_claims(self, info: PodInfo, gates: list[Rejection], text: str) -> Explanation:
         """Explain a pod that is not tried because of its device claims, or because its victims are leaving."""
+        if gates[0].plugin == GANGS:
+            group = self.cluster.pod_groups.of(info.pod)
+            wanted = self.cluster.pod_groups.get(group) if group is not None else None
+            if group is not None and wanted is not None:
+                text = f"{text}; {len(self.cluster.pod_groups.members(group))} of {wanted.least} pods exist"
+            return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "user")
         if gates[0].cause:
             return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "wait")
         namespace, claims = info.pod.metadata.namespace, self.cluster.devices.claims

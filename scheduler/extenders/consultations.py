@@ -72,6 +72,10 @@ class Consultations:
             self._shared.queue.done(queued.uid)
         return None
 
+    def is_consulted(self, pod: PodInfo) -> bool:
+        """Return whether an extender takes part in the attempts of the pod."""
+        return bool(self._interested(pod))
+
     def begin(self, queued: QueuedPodInfo) -> Consultation | None:
         """Return the consultation of the pod whose attempt begins or continues; None if no extender is interested.
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.api.decode import Broken
+from scheduler.api.pod_group import AnyPodGroup, PodGroup
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
@@ -90,6 +91,9 @@ class Writer(Protocol):
     ) -> None:
         """Set one condition and/or the nomination ("" clears it, None leaves it unchanged)."""
 
+    async def patch_pod_group_status(self, group: PodGroup, condition: PodCondition) -> None:
+        """Set one condition of a group of scheduling.k8s.io."""
+
     async def delete_pod(self, pod: Pod) -> None:
         """Delete the pod gracefully by its uid (`Conflict` for another pod of this name), after a `turn`.
 
@@ -143,7 +147,7 @@ class Recorder(Protocol):
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        about: Pod | PersistentVolumeClaim,
+        about: Pod | PersistentVolumeClaim | AnyPodGroup,
         *,
         controller: str,
         type_: str,

@@ -27,7 +27,7 @@ from scheduler.api.selectors import probes
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.cooperative import Work
-from scheduler.core.nodeset import NodeSet, Slots
+from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.framework.status import Groups, Narrow, Nominate, Rejection, Skip, Wait
 
 NODE_CAME: Final = "a node came"
@@ -149,16 +149,31 @@ class StateKey(Generic[T]):
         self.name = name
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptMode:
+    """How an attempt looks for a node. The attempts of a plan of several pods evict none."""
+
+    preempts: bool = True
+    packs: bool = False
+    """Whether the fullest of the nodes is taken, whatever the scores are."""
+    besides: NodeSet = EMPTY
+    """Nodes that are left out. What the attempt says about them has no meaning."""
+
+
+ALONE: Final = AttemptMode()
+
+
 class CycleState:
     """The data that plugins store between the extension points of one attempt of one pod. Attempts never share it.
 
     Upstream: pkg/scheduler/framework/cycle_state.go CycleState
     """
 
-    __slots__ = ("_values", "is_sampled", "skip_filter", "skip_score")
+    __slots__ = ("_values", "is_sampled", "mode", "skip_filter", "skip_score")
 
-    def __init__(self, *, is_sampled: bool = False) -> None:
+    def __init__(self, *, is_sampled: bool = False, mode: AttemptMode = ALONE) -> None:
         self._values: dict[StateKey[Any], object] = {}
+        self.mode = mode
         self.is_sampled = is_sampled
         """Whether the plugins of this attempt are timed one by one."""
         self.skip_filter: set[str] = set()
@@ -182,7 +197,7 @@ class CycleState:
 
     def clone(self) -> CycleState:
         """Return a copy for a trial: values that have a `clone` method are cloned, other values are shared."""
-        other = CycleState(is_sampled=self.is_sampled)
+        other = CycleState(is_sampled=self.is_sampled, mode=self.mode)
         for key, value in self._values.items():
             clone = getattr(value, "clone", None)
             other._values[key] = clone() if clone is not None else value

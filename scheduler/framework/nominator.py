@@ -6,7 +6,8 @@ Nominations by other schedulers are respected and never changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
@@ -98,6 +99,22 @@ class Nominator(ChangeLog[str]):
         if info.uid in self._derived:
             return DERIVED
         return STATUS if info.pod.status.nominated_node_name == name else PREEMPTION
+
+    @contextlib.contextmanager
+    def without(self, infos: Iterable[PodInfo]) -> Iterator[None]:
+        """Remove these pods until the block ends: a pod that is assumed and nominated would be counted twice."""
+        removed = [
+            (info, self._node_of[info.uid], info.uid in self._derived) for info in infos if self.is_nominated(info.uid)
+        ]
+        for info, _, _ in removed:
+            self._remove(info.uid)
+        try:
+            yield
+        finally:
+            for info, node_name, is_derived in removed:
+                self._put(info, node_name)
+                if is_derived:
+                    self._derived.add(info.uid)
 
     def node_of(self, uid: str) -> str | None:
         """Return the node that the pod is nominated to."""

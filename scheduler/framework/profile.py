@@ -16,8 +16,8 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.config.args import KubestowArgs, RawArgs
 from scheduler.config.errors import ConfigError, ConfigErrors, below, collecting
-from scheduler.config.plugins import DEFAULT_PLUGINS, Resolved, check_args_have_plugins, default_plugins, resolve
-from scheduler.config.types import KubeSchedulerProfile as ProfileConfig
+from scheduler.config.plugins import GROUPS_PLUGIN, Resolved, check_args_have_plugins, default_plugins, resolve
+from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import ANYTHING
 from scheduler.core.cooperative import Work
@@ -45,8 +45,8 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Extension point by its name in configurations → the methods that implement it."""
 
-ALWAYS_ON: Final = "UnsupportedFeatures"
-"""Rejects pods that this version cannot handle; no configuration disables it."""
+GANGS: Final = GROUPS_PLUGIN.name
+"""The plugin without which pods of groups are placed one by one."""
 
 _OURS: Final = "scheduler.plugins."
 
@@ -100,6 +100,8 @@ class Profile:
     percentage_of_nodes_to_score: int | None
     ours: KubestowArgs
     """Deliberate differences from upstream in this profile (docs/differences.md); `parity` switches them off."""
+    starts_groups: bool
+    """Whether the pods of a group are tried together."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
     queue_sort: points.QueueSortPlugin
     pre_filter: tuple[points.PreFilterPlugin, ...]
@@ -150,18 +152,15 @@ def build(
     Upstream: pkg/scheduler/framework/runtime/framework.go NewFramework
     """
     ours = config.args_for(KubestowArgs)
-    named = {ALWAYS_ON, *(ref.name for ref in DEFAULT_PLUGINS)}
+    default = default_plugins(handle.feature_gates, has_groups=ours.groups == "on")
+    named = {ref.name for ref in default}
     for chosen in config.plugins.values():
         named.update(ref.name for ref in chosen.enabled)
     made, resolved = _made_and_resolved(
-        config, {name: registry[name] for name in registry if name in named}, registry, handle
+        config, {name: registry[name] for name in registry if name in named}, registry, handle, default
     )
-    nodes, guard = handle.cluster.nodes, made.get(ALWAYS_ON)
+    nodes = handle.cluster.nodes
     at: dict[str, list[Any]] = {point: [made[ref.name] for ref in resolved.points.get(point, ())] for point in METHODS}
-    for point in served_points(guard):
-        # Without PostFilter plugins there is no eviction to prevent, and other rules apply (§3.8).
-        if at[point] or point != "postFilter":
-            at[point].insert(0, guard)
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
     own = config.percentage_of_nodes_to_score
     rejecting = {p.name: p for point in _REJECTING for p in at[point]}
@@ -169,6 +168,7 @@ def build(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
         ours=ours,
+        starts_groups=any(plugin.name == GANGS for plugin in at["preEnqueue"]),
         pre_enqueue=tuple(at["preEnqueue"]),
         queue_sort=cast("points.QueueSortPlugin", at["queueSort"][0]),
         pre_filter=tuple(at["preFilter"]),
@@ -198,7 +198,11 @@ def build(
 
 
 def _made_and_resolved(
-    config: ProfileConfig, wanted: Mapping[str, Factory], registry: Mapping[str, Factory], handle: Handle
+    config: ProfileConfig,
+    wanted: Mapping[str, Factory],
+    registry: Mapping[str, Factory],
+    handle: Handle,
+    default: Sequence[PluginRef],
 ) -> tuple[dict[str, points.Plugin], Resolved]:
     """Create the wanted plugins and resolve their order; raise ConfigErrors with the errors of all of them."""
     errors: list[ConfigError] = []
@@ -210,15 +214,14 @@ def _made_and_resolved(
     # The points of a plugin that cannot be created are unknown: it already has its own error, and gets no second one.
     # The default queue sort stays, because the number of plugins at that point is checked.
     implements |= dict.fromkeys(wanted.keys() - made.keys(), frozenset(METHODS) - {"queueSort"})
-    implements.pop(ALWAYS_ON, None)
-    installed = {name: implements.get(name, frozenset()) for name in registry if name != ALWAYS_ON}
+    installed = {name: implements.get(name, frozenset()) for name in registry}
     with collecting(errors):
         check_args_have_plugins(config, installed)  # also for plugins that this profile does not enable
     with collecting(errors):
         resolved = resolve(
             config.plugins,
             implements=implements,
-            default=default_plugins(handle.feature_gates),
+            default=default,
             path=f"{config.path}.plugins",
         )
     if errors:

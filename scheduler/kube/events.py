@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.meta import micros
+from scheduler.api.pod_group import AnyPodGroup
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import (
@@ -44,7 +45,7 @@ class RecorderStats:
 
 
 class Reference(msgspec.Struct, rename="camel"):
-    """The pod or claim that an Event is about."""
+    """The pod, claim or group that an Event is about."""
 
     name: str
     namespace: str
@@ -84,11 +85,17 @@ class Event(msgspec.Struct, rename="camel"):
     kind: str = "Event"
 
 
-def reference(about: Pod | PersistentVolumeClaim) -> Reference:
+def reference(about: Pod | PersistentVolumeClaim | AnyPodGroup) -> Reference:
     """Return the part of the object that an Event needs, so that the object itself can be freed."""
     seen = about.metadata
-    kind = "Pod" if isinstance(about, Pod) else "PersistentVolumeClaim"
-    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version, kind)
+    match about:
+        case Pod():
+            kind, api_version = "Pod", "v1"
+        case PersistentVolumeClaim():
+            kind, api_version = "PersistentVolumeClaim", "v1"
+        case _:
+            kind, api_version = "PodGroup", about.api_version
+    return Reference(seen.name, seen.namespace, seen.uid, seen.resource_version, kind, api_version)
 
 
 _log = structlog.get_logger(__name__)
@@ -158,7 +165,7 @@ class EventRecorder:
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
-        about: Pod | PersistentVolumeClaim,
+        about: Pod | PersistentVolumeClaim | AnyPodGroup,
         *,
         controller: str,
         type_: str,
@@ -167,7 +174,7 @@ class EventRecorder:
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """Record an event of a pod or a claim, within some microseconds. `note` is cut to 1024 bytes."""
+        """Record an event of a pod, a claim or a group, within some microseconds. `note` is cut to 1024 bytes."""
         note = shortened(note)
         key = _Key(
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""

@@ -25,6 +25,7 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, Repli
 from scheduler.api.core_v1 import FailedPod, Namespace, Node, NodeSelector, Pod
 from scheduler.api.decode import Broken, ObjectDecoder, Older
 from scheduler.api.meta import Frozen, Metadata
+from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, CoschedulingPodGroup, PodGroup
 from scheduler.api.resource_v1 import (
     ClaimMetadata,
     CounterSet,
@@ -302,6 +303,26 @@ BUDGET: Final = KindSpec(
 )
 """Preemption spares budgets where it can (docs/spec/core.md §3.10)."""
 
+POD_GROUPS: Final[tuple[KindSpec, ...]] = (
+    KindSpec(
+        POD_GROUP,
+        "podgroups",
+        ("scheduling.k8s.io/v1", "scheduling.k8s.io/v1beta1"),
+        True,
+        PodGroup,
+        is_optional=True,
+    ),
+    KindSpec(
+        COSCHEDULING_POD_GROUP,
+        "podgroups",
+        ("scheduling.x-k8s.io/v1alpha1",),
+        True,
+        CoschedulingPodGroup,
+        is_optional=True,
+    ),
+)
+"""Groups of pods that start together (docs/spec/groups.md). Most servers have neither kind."""
+
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
     *(POD, NODE, NAMESPACE),
     *VOLUMES,
@@ -310,6 +331,7 @@ WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
     *STORAGE,
     CAPACITY,
     *DEVICES,
+    *POD_GROUPS,
 )
 """Everything that a default configuration watches."""
 

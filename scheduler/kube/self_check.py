@@ -147,7 +147,9 @@ class SelfCheck:
     def _absent(self) -> list[Finding]:
         if not self.discovery.answered.is_set():
             return []
-        absent = [spec for spec in self.kinds if spec.name in self.discovery.missing]
+        # Groups, for example, are in few clusters, and nothing suffers without them.
+        missed = [spec for spec in self.kinds if spec.effect or not spec.is_optional]
+        absent = [spec for spec in missed if spec.name in self.discovery.missing]
         return [
             Finding(
                 KINDS_SERVED,

@@ -108,6 +108,7 @@ class Metrics:
         self._fresh = 0
         self._registry.register(self._sampled)
         self._make_attempt_instruments(make)
+        self._make_group_instruments(make)
         self._make_preemption_instruments(make)
         self._make_queue_instruments(make)
         self.loop_lag = make.histogram(
@@ -188,6 +189,31 @@ class Metrics:
             buckets=_ATTEMPT,
         )
 
+    def _make_group_instruments(self, make: Maker) -> None:
+        self._group_attempts = make.counter(
+            "scheduler_podgroup_schedule_attempts",
+            "Attempts to schedule a group of pods, by how they ended.",
+            "result",
+            "profile",
+        )
+        self._group_attempt_s = make.histograms(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Time of an attempt of a group, until its pods are reserved or refused.",
+            ["result", "profile"],
+            buckets=_ATTEMPT,
+        )
+        self.group_algorithm = make.histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Time spent choosing the nodes of a group.",
+            buckets=_ATTEMPT,
+        ).observe
+        """Record the seconds of choosing the nodes of a group, with or without success."""
+        self.group_given_up = make.plain_counter(
+            "kubestow_groups_given_up",
+            "Groups whose bindings were given up, because too few pods were prepared for theirs.",
+        ).inc
+        """Record a group whose bindings were given up."""
+
     def _make_preemption_instruments(self, make: Maker) -> None:
         self.preemption_attempt = make.plain_counter(
             "scheduler_preemption_attempts", "Pods for which preemption was considered."
@@ -251,6 +277,11 @@ class Metrics:
         """Record the end of an attempt: `scheduled`, `unschedulable` or `error`."""
         self._attempts[result, profile].inc()
         self._attempt_s[result, profile].observe(seconds)
+
+    def group_attempt(self, result: str, profile: str, seconds: float) -> None:
+        """Record the end of a group's attempt: `scheduled`, `unschedulable` or `error`."""
+        self._group_attempts[result, profile].inc()
+        self._group_attempt_s[result, profile].observe(seconds)
 
     def point(self, point: str, status: str, profile: str, seconds: float) -> None:
         """Record a run of an extension point; `status` is the text of its status code."""

@@ -16,6 +16,7 @@ from scheduler.framework.profile import Factory
 from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra import DynamicResources
+from scheduler.plugins.gangscheduling import GangScheduling
 from scheduler.plugins.imagelocality import ImageLocality
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
@@ -30,7 +31,6 @@ from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.tainttoleration import TaintToleration
-from scheduler.plugins.unsupported import UnsupportedFeatures
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from scheduler.plugins.volumezone import VolumeZone
@@ -59,7 +59,7 @@ BUILT_IN: Final[Mapping[str, Factory]] = {
     ImageLocality.name: ImageLocality,
     DefaultBinder.name: DefaultBinder,
     NodeDeclaredFeatures.name: NodeDeclaredFeatures,
-    UnsupportedFeatures.name: UnsupportedFeatures,
+    GangScheduling.name: GangScheduling,
 }
 
 

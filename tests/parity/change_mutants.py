@@ -37,6 +37,7 @@ UNSEEN: Final[Mapping[str, str]] = {
     feature_gates.WHOLE_LIMITS: "it is about metrics",
     feature_gates.CAPACITY_ERRORS: "the API server refuses negative amounts, and no scenario rounds beyond int64",
     feature_gates.NEGATIVE_CONSUMPTION: "the API server refuses such claims",
+    feature_gates.GROUP_TEXTS: "the recordings have no groups (tests/unit/groups/test_groups.py has the texts)",
     feature_gates.ATTRIBUTES_WHEN_READ: "no selector in a scenario of these groups depends on it",
 }
 """Change of 1.38 → why no recorded verdict depends on it."""

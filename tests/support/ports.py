@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.api.decode import Broken
 from scheduler.api.meta import AnnotatedMetadata, Metadata, OwnerReference
+from scheduler.api.pod_group import AnyPodGroup, PodGroup
 from scheduler.api.resource_v1 import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
@@ -28,7 +29,7 @@ from scheduler.api.storage_v1 import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler.core.errors import Conflict, Invalid
+from scheduler.core.errors import ApiError, Conflict, Invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ListRecorder:
 
     def event(
         self,
-        about: Pod | PersistentVolumeClaim,
+        about: Pod | PersistentVolumeClaim | AnyPodGroup,
         *,
         controller: str,
         type_: str,
@@ -115,6 +116,9 @@ class ScriptedWriter:
     binds: list[tuple[str, str]] = field(default_factory=list)
     conditions: list[tuple[str, PodCondition]] = field(default_factory=list)
     nominations: list[tuple[str, str]] = field(default_factory=list)
+    group_conditions: list[tuple[str, PodCondition]] = field(default_factory=list)
+    group_errors: list[ApiError] = field(default_factory=list)
+    """The next patches of a group fail with these."""
     server: dict[str, Pod | Broken] = field(default_factory=dict)
     """What `read_pod` answers, by namespace/name."""
     on_bind: Callable[[Pod, str], None] | None = None
@@ -173,6 +177,11 @@ class ScriptedWriter:
             self.conditions.append((pod.key, condition))
         if nominated_node_name is not None:
             self.nominations.append((pod.key, nominated_node_name))
+
+    async def patch_pod_group_status(self, group: PodGroup, condition: PodCondition) -> None:
+        if self.group_errors:
+            raise self.group_errors.pop(0)
+        self.group_conditions.append((group.key, condition))
 
     async def delete_pod(self, pod: Pod) -> None:
         self.deletions.append(pod.key)

@@ -11,6 +11,7 @@ import msgspec
 
 from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
+from scheduler.api.pod_group import POD_GROUP, CoschedulingPodGroup, PodGroup
 from scheduler.binding_state import PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration, RunOptions
@@ -124,6 +125,7 @@ class SchedulerHarness:
         )
         self.seen: dict[str, Pod | Broken] = {}
         self.nodes: dict[str, Node | Broken] = {}
+        self.groups: dict[tuple[str, str], Any] = {}
         self.calls: list[str] = []
         """The calls of the fake plugins."""
 
@@ -168,6 +170,35 @@ class SchedulerHarness:
 
     def gone(self, name: str) -> None:
         self.parts.event_handlers.apply("Pod", [Delta(self.seen.pop(name), None)])
+
+    def served(self, kind: str = POD_GROUP, *, is_served: bool = True) -> None:
+        """The server has this kind of groups from now on."""
+        self.parts.event_handlers.pod_groups.served(kind, is_served)
+
+    def group(
+        self, name: str, least: int | None, kind: str = POD_GROUP, *, status: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
+        """Add or change a group; without `least` its policy is `basic`."""
+        if kind == POD_GROUP:
+            policy = {"basic": {}} if least is None else {"gang": {"minCount": least}}
+            spec = {"schedulingPolicy": policy, **spec}
+        else:
+            spec = {"minMember": least, **spec}
+        metadata = {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{kind}-{name}",
+            "resourceVersion": str(next(_versions)),
+        }
+        typ = PodGroup if kind == POD_GROUP else CoschedulingPodGroup
+        new = ObjectDecoder(kind, typ).decode(
+            msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status or {}})
+        )
+        self.parts.event_handlers.apply(kind, [Delta(self.groups.get((kind, name)), new)])
+        self.groups[kind, name] = new
+
+    def group_gone(self, name: str, kind: str = POD_GROUP) -> None:
+        self.parts.event_handlers.apply(kind, [Delta(self.groups.pop((kind, name)), None)])
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

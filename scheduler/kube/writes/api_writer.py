@@ -1,4 +1,4 @@
-"""Every write of pods, volumes, events and leases: one function per write, each with its precondition.
+"""Every write of pods, groups, volumes, events and leases: one function per write, each with its precondition.
 
 `permissions` lists what each needs; a test compares the chart's roles with it. A write names only the fields that it
 changes. Failures are the types of `core.errors`. Callers that may be cancelled shield a running write
@@ -23,6 +23,7 @@ from scheduler.api.apps_and_policy import DISRUPTION_TARGET
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.api.decode import Broken, ObjectDecoder
 from scheduler.api.meta import AnnotatedMetadata, Frozen, micros, seconds
+from scheduler.api.pod_group import PodGroup
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
@@ -113,6 +114,7 @@ def _short(message: str) -> str:
     return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 4]} ..."
 
 
+POD_GROUPS_VERSION: Final = "v1beta1"
 _STATUS_TRIES: Final = 4
 """As client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
@@ -152,8 +154,10 @@ class ApiWriter(Sender):
         *,
         may_write: Callable[[], bool] = always,
         claims_version: Callable[[], str] = lambda: NEWEST,
+        groups_version: Callable[[], str] = lambda: POD_GROUPS_VERSION,
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write)
+        self._groups_version = groups_version
         self.device_claims = ResourceClaimWrites(self, claims_version)
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
         self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
@@ -183,7 +187,7 @@ class ApiWriter(Sender):
         """
         status: dict[str, object] = {}
         if condition is not None:
-            status["conditions"] = [self._condition(pod, condition)]
+            status["conditions"] = [self._condition(pod.condition(condition.type), condition)]
         if nominated_node_name is not None:
             status["nominatedNodeName"] = nominated_node_name or None
         if not status:
@@ -191,16 +195,27 @@ class ApiWriter(Sender):
         body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
         is_urgent = bool(nominated_node_name) or (condition is not None and condition.type == DISRUPTION_TARGET)
-        retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
         with self._requests_in_flight.urgent() if is_urgent else contextlib.nullcontext():
-            while True:
-                try:
-                    await self._send_when_free("PATCH", path, body, STRATEGIC_MERGE)
-                    break
-                except TooManyRequests:
-                    raise
-                except (Ambiguous, Unavailable) as error:
-                    await retry.pause(error)
+            await self._patch_status(path, body)
+
+    async def patch_pod_group_status(self, group: PodGroup, condition: PodCondition) -> None:
+        """Set one condition. Precondition: the group's uid. Repeated as `patch_pod_status`, for the same reason."""
+        metadata, version = group.metadata, self._groups_version()
+        path = f"/apis/scheduling.k8s.io/{version}/namespaces/{metadata.namespace}/podgroups/{metadata.name}/status"
+        status = {"conditions": [self._condition(group.condition(condition.type), condition)]}
+        await self._patch_status(path, _encode({"metadata": {"uid": metadata.uid}, "status": status}))
+
+    async def _patch_status(self, path: str, body: bytes) -> None:
+        """Patch absolute values, and repeat the patch after a lost answer and while the server is unavailable."""
+        retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
+        while True:
+            try:
+                await self._send_when_free("PATCH", path, body, STRATEGIC_MERGE)
+                break
+            except TooManyRequests:
+                raise
+            except (Ambiguous, Unavailable) as error:
+                await retry.pause(error)
 
     async def delete_pod(self, pod: Pod) -> None:
         """Delete with the pod's grace period, after a `turn`.
@@ -309,7 +324,7 @@ class ApiWriter(Sender):
             else:
                 return
 
-    def _condition(self, pod: Pod, condition: PodCondition) -> dict[str, object]:
+    def _condition(self, before: PodCondition | None, condition: PodCondition) -> dict[str, object]:
         """Return the condition. `type` is the merge key. An empty reason or message clears the old one."""
         body: dict[str, object] = {
             "type": condition.type,
@@ -319,7 +334,6 @@ class ApiWriter(Sender):
         }
         if condition.observed_generation:
             body["observedGeneration"] = condition.observed_generation
-        before = pod.condition(condition.type)
         if before is None or before.status != condition.status:
             body["lastTransitionTime"] = seconds(self._clock.wall())
         return body

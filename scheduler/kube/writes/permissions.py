@@ -46,6 +46,9 @@ READ_POD_RULE: Final = RbacRule(
 )
 """`ApiWriter.read_pod` settles such a Binding. A permission to list does not include it."""
 
+GROUP_RULES: Final = _rules("scheduling.k8s.io", {"podgroups/status": "patch"}, "groups of pods get no conditions")
+"""Only with GangScheduling."""
+
 EVICTION_RULES: Final = _rules("", {"pods": "delete"}, "preemption evicts no pods")
 """Only with a preemption plugin."""
 

@@ -85,6 +85,7 @@ class DynamicResources:
         self._says_less = SHORT_POST_FILTER in gates
         self._refuses_negative = gates >= {CONSUMABLE, NEGATIVE_CONSUMPTION}
         self._gates = gates
+        self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._rng = handle.rng
@@ -479,7 +480,9 @@ class DynamicResources:
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Release allocations in flight at once, and written reservations in the background (§3.8)."""
         device_state = state_of(state)
-        if device_state is not None:
+        if device_state is not None and self._cluster.is_planning:
+            self._binder.land(device_state)  # this placement was only tried, so that nothing was written for it
+        elif device_state is not None:
             self._binder.take_back(device_state, pod)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:

@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import pytest
 
+from scheduler.api.pod_group import POD_GROUP, GroupKey
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.cache.nodes.images import ImageState
+from scheduler.cache.pod_groups import PodGroups
 from scheduler.cache.pods import TermKind
 from tests.unit.audit.planted import (
     CAP,
@@ -56,6 +58,18 @@ from tests.unit.audit.planted import (
 )
 from tests.unit.audit.world import AuditWorld
 
+TEAM: Final = GroupKey(POD_GROUP, "default/team")
+
+
+def groups(here: AuditWorld) -> PodGroups:
+    return here.cluster.pod_groups
+
+
+def _join(here: AuditWorld, group: GroupKey, key: str) -> None:
+    late = here.parts.shared.pending.get("default/late")
+    assert late is not None
+    groups(here).by_group.setdefault(group, {})[key] = late.pod
+
 
 def _rows_of_stored_objects() -> Iterator[Corruption]:
     for kind, key in (
@@ -75,6 +89,7 @@ def _rows_of_stored_objects() -> Iterator[Corruption]:
         ("Service", "default/web"),
         ("ReplicaSet", "default/web"),
         ("PodDisruptionBudget", "default/web"),
+        ("PodGroup", "default/team"),
     ):
         yield Corruption("stored-objects", f"the cache has a {kind} that the informer lacks", _keep(kind, key))
     forgotten: tuple[tuple[str, str, Callable[[AuditWorld], object]], ...] = (
@@ -94,6 +109,7 @@ def _rows_of_stored_objects() -> Iterator[Corruption]:
         ("Service", "default/web", lambda here: here.cluster.workloads.set_service("default/web", None)),
         ("ReplicaSet", "default/web", lambda here: here.cluster.workloads.controllers.clear()),
         ("PodDisruptionBudget", "default/web", lambda here: here.cluster.disruptions.remove("default/web")),
+        ("PodGroup", "default/team", lambda here: here.cluster.pod_groups.remove(TEAM)),
     )
     for kind, key, forget in forgotten:
         yield Corruption("stored-objects", f"the cache lacks a {kind} that the informer has", _lose(kind, key, forget))
@@ -105,6 +121,19 @@ CORRUPTIONS: Final = [
     Corruption("stored-pods", "the cache has a bound pod that is gone", _keep("Pod", "default/web-1")),
     Corruption("stored-pods", "an unbound pod that is gone waits", _keep("Pod", "default/late")),
     Corruption("stored-pods", "an unbound pod is unknown", lambda here: here.parts.shared.pending.pop("default/late")),
+    Corruption("pods-of-groups", "a group lacks a pod", _pop(lambda h: groups(h).by_group[TEAM], "default/team-2")),
+    Corruption("pods-of-groups", "a group has a pod that is gone", lambda h: _join(h, TEAM, "default/x")),
+    Corruption(
+        "pods-of-groups",
+        "a pod is in a group that it does not name",
+        lambda h: _join(h, TEAM._replace(key="default/other"), "default/late"),
+    ),
+    Corruption("pods-of-groups", "a running pod counts as waiting", lambda h: groups(h).running.clear()),
+    Corruption(
+        "pods-of-groups",
+        "a waiting pod counts as running",
+        _set(lambda h: groups(h).running[TEAM], "default/team-2", None),
+    ),
     Corruption(
         "claims-of-unbound-pods",
         "a claim lacks a pod that uses it",

@@ -208,6 +208,8 @@ def _workloads(here: AuditWorld) -> None:
     here.put("Service", "web", namespace="default", spec={"selector": WEB})
     here.put("ReplicaSet", "web", namespace="default", spec={"selector": {"matchLabels": WEB}})
     here.put("PodDisruptionBudget", "web", namespace="default", spec={"selector": {"matchLabels": WEB}})
+    here.parts.event_handlers.pod_groups.served("PodGroup", True)
+    here.put("PodGroup", "team", namespace="default", spec={"schedulingPolicy": {"gang": {"minCount": 2}}})
 
 
 def _pods(here: AuditWorld) -> None:
@@ -227,6 +229,9 @@ def _pods(here: AuditWorld) -> None:
     here.put("Pod", "of-another-scheduler", namespace="default", spec=spec, status={})
     here.pod("nominated", cpu="100")
     here.pod("late", cpu="100")
+    team: dict[str, Any] = {"schedulingGroup": {"podGroupName": "team"}, "labels": {}}
+    here.pod("team-1", "n3", **team)
+    here.pod("team-2", cpu="100", **team)
 
 
 def _memos(here: AuditWorld) -> None:

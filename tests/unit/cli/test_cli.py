@@ -341,7 +341,7 @@ THEIR_LINES = (
         'profiles[0].pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Nope": '
         'supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
     ),
-    'profiles[0].pluginConfig[1].name: unknown plugin "Coscheduling"',
+    'profiles[0].pluginConfig[1].name: unknown plugin "Coscheduling", did you mean "GangScheduling"?',
     "profiles[1].plugins.bind: at least one plugin is needed",
     'profiles[2].schedulerName: Duplicate value: "b"',
     "leaderElection: duplicate key in line 20",

@@ -282,7 +282,6 @@ async def test_an_unreadable_pod_of_ours_gets_a_condition_and_an_event(
     ("spec", "word"),
     [
         pytest.param({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistent", id="PVC"),
-        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, "roup", id="scheduling group"),
     ],
 )
 async def test_a_pod_with_an_unsupported_field_gets_a_condition(spec: dict[str, object], word: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the table of hints: resources, ports, gates and unsupported features (docs/spec/core.md §5.1–§5.5, §5.10).
+"""Rows of the table of hints: resources, ports, gates and groups (docs/spec/core.md §5.1–§5.5, §5.10, docs/spec/groups.md §3).
 
 Also nominations that end: to pods of equal or lower priority a pod has left that node (§1.12, §1.13).
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from scheduler.core.cluster_events import ASSIGNED_POD_ADD, UNSCHEDULED_POD_ADD, Action, ClusterEvent, Resource
+from scheduler.eventhandlers.pod_groups import GROUPS_SERVED
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import (
     CAME,
     OWN_GATES,
-    OWN_LABEL,
     OWN_OTHER,
     OWN_SHRANK,
     POD_GONE,
@@ -196,11 +197,43 @@ SCHEDULING_GATES = [
 
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 
-UNSUPPORTED = [
-    wakes("UnsupportedFeatures", OWN_OTHER, "it drops the unsupported field", node("n1"), GROUPED, pod("p")),
-    leaves("UnsupportedFeatures", OWN_LABEL, "its labels change and its features do not",
-        node("n1"), GROUPED, pod("p", **GROUPED, labels={"app": "web"})),
-    leaves("UnsupportedFeatures", CAME, "a node comes", node("n1"), GROUPED, node("n2")),
+GANGS: Final = "GangScheduling"
+
+
+def group(name: str, least: int) -> Thing:
+    """A group of this size comes or changes."""
+    return lambda sched: sched.group(name, least)
+
+
+def served(sched: SchedulerHarness) -> None:
+    sched.served()
+
+
+def not_served(sched: SchedulerHarness) -> None:
+    sched.served(is_served=False)
+
+
+def mate(name: str, of: str = "together", **more: Any) -> Thing:
+    return pod(name, schedulingGroup={"podGroupName": of}, **more)
+
+
+ONE_OF_TWO = (served, group("together", 2))
+GROUP_CAME: Final = ClusterEvent(Resource.POD_GROUP, Action.ADD)
+GROUP_CHANGED: Final = ClusterEvent(Resource.POD_GROUP, Action.UPDATE_OTHER)
+
+GANG_SCHEDULING = [
+    wakes(GANGS, UNSCHEDULED_POD_ADD, "the last pod of its group comes", ONE_OF_TWO, GROUPED, mate("q")),
+    wakes(GANGS, ASSIGNED_POD_ADD, "a pod of its group comes with a node",
+        (*ONE_OF_TWO, node("n1")), GROUPED, mate("q", on="n1", scheduler="theirs")),
+    wakes(GANGS, GROUP_CAME, "its group comes", served, GROUPED, group("together", 1)),
+    wakes(GANGS, GROUP_CHANGED, "its group needs fewer pods", ONE_OF_TWO, GROUPED, group("together", 1)),
+    wakes(GANGS, GROUPS_SERVED, "the server has no groups any more", ONE_OF_TWO, GROUPED, not_served),
+    leaves(GANGS, UNSCHEDULED_POD_ADD, "a pod of another group comes",
+        (*ONE_OF_TWO, group("others", 1)), GROUPED, mate("q", "others")),
+    leaves(GANGS, UNSCHEDULED_POD_ADD, "one of two missing pods comes", (served, group("together", 3)), GROUPED, mate("q")),
+    leaves(GANGS, GROUP_CAME, "another group comes", ONE_OF_TWO, GROUPED, group("others", 1)),
+    leaves(GANGS, GROUP_CHANGED, "its group needs more pods", ONE_OF_TWO, GROUPED, group("together", 3)),
+    leaves(GANGS, CAME, "a node comes", ONE_OF_TWO, GROUPED, node("n1")),
 ]  # fmt: skip
 
-ROWS = [*NOMINATIONS, *NODE_PORTS, *NODE_RESOURCES_FIT, *DEFAULT_PREEMPTION, *SCHEDULING_GATES, *UNSUPPORTED]
+ROWS = [*NOMINATIONS, *NODE_PORTS, *NODE_RESOURCES_FIT, *DEFAULT_PREEMPTION, *SCHEDULING_GATES, *GANG_SCHEDULING]

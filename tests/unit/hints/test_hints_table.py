@@ -115,6 +115,7 @@ EMITTED: Final = {
     Resource.NODE: NODES,
     Resource.ASSIGNED_POD: [Action.ADD, Action.DELETE, *PODS],
     Resource.TARGET_POD: PODS,
+    Resource.UNSCHEDULED_POD: [Action.ADD],
     Resource.NAMESPACE: [Action.ADD, Action.UPDATE_OTHER],
     Resource.SERVICE: OTHERS,
     Resource.CONTROLLER: OTHERS,
@@ -122,7 +123,7 @@ EMITTED: Final = {
         (
             *(Resource.PERSISTENT_VOLUME_CLAIM, Resource.PERSISTENT_VOLUME, Resource.STORAGE_CLASS),
             *(Resource.CSI_NODE, Resource.CSI_DRIVER, Resource.CSI_STORAGE_CAPACITY, Resource.VOLUME_ATTACHMENT),
-            *(Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS),
+            *(Resource.RESOURCE_CLAIM, Resource.RESOURCE_SLICE, Resource.DEVICE_CLASS, Resource.POD_GROUP),
         ),
         OTHERS,
     ),
@@ -144,6 +145,7 @@ ONE_SENSE: Final = {
     ("NodeVolumeLimits", "storage.k8s.io/CSINodeAdd", False): "no hint: its drivers may attach more",
     ("NodeDeclaredFeatures", "NodeAdd", False): "as upstream: what the node declares is for the attempt to look at",
     ("NodeDeclaredFeatures", "NodeUpdateNodeDeclaredFeature", False): "as upstream: any other feature will do",
+    ("GangScheduling", "AssignedPodAdd", False): "a pod with a node has started its group, so that it is complete",
     ("DefaultPreemption", "AssignedPodDelete", True): "always Skip: it only runs the gate again (see its rows)",
 }
 PROFILES: Final = [DEFAULT, ONLY_IN_CELLAR, spreads_by_default(DEFAULT_IN_ZONES)]

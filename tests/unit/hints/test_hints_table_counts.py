@@ -14,8 +14,9 @@ import pytest
 from scheduler.api.apps_and_policy import ReplicaSet, Service
 from scheduler.api.core_v1 import Namespace, ResourceMap
 from scheduler.api.decode import from_manifest
+from scheduler.api.pod_group import PodGroup
 from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
-from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import UNSCHEDULED_POD_ADD, Action, ClusterEvent, Resource
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
 from scheduler.eventhandlers.storage import CAPACITY_FREED
 from scheduler.framework.interface import EventHint
@@ -64,7 +65,7 @@ from tests.unit.hints.hint_rows_devices import (
     uses,
 )
 from tests.unit.hints.hint_rows_limits import DETACHED, claims, stored
-from tests.unit.hints.hint_rows_pods import FIT
+from tests.unit.hints.hint_rows_pods import FIT, GROUP_CAME, GROUP_CHANGED
 from tests.unit.objects import node
 from tests.unit.queueing.harness import Gate, QueueHarness
 
@@ -275,6 +276,14 @@ def team(name: str) -> dict[str, Any]:
     return {"namespaceSelector": {"matchLabels": {"team": name}}}
 
 
+def grouped(name: str) -> dict[str, Any]:
+    return {"schedulingGroup": {"podGroupName": name}}
+
+
+def pod_group(name: str) -> PodGroup:
+    return from_manifest(PodGroup, {"metadata": {"name": name, "namespace": "default"}})
+
+
 A, B = node("n1", labels={"zone": "a"}), node("n1", labels={"zone": "b"})
 ON_A: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
 HARD_TAINT, TWO_TAINTS = node(taints=("x=:NoSchedule",)), node(taints=("x=:NoSchedule", "y=:NoSchedule"))
@@ -291,6 +300,16 @@ CASES: Final = [
         asked=0),
     case("DynamicResources", POD_CAME, "any pods while no devices are kept for the one that comes",
         None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=waiting),
+    *(
+        case("GangScheduling", event, "any pods while the group is incomplete",
+            None, new, grouped("g"), lambda i: grouped(f"g{i}"), asked=0)
+        for event, new in (
+            (UNSCHEDULED_POD_ADD, info("q", **grouped("g"))),
+            (POD_CAME, on_n1(**grouped("g"))),
+            (GROUP_CAME, pod_group("g")),
+            (GROUP_CHANGED, pod_group("g")),
+        )
+    ),
     case("NodePorts", POD_GONE, "pods with other ports",
         on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
@@ -426,7 +445,7 @@ def test_an_update_of_a_waiting_pod_calls_hints_for_that_pod_only() -> None:
 
     assert {"TargetPodUpdatePodLabel"} == {label for _, label, _ in world.metrics.hints}
     assert len(world.metrics.hints) <= len(plugins)
-    assert len(plugins) >= 4
+    assert len(plugins) >= 3
 
 
 def wants_own(registered: EventHint) -> bool:

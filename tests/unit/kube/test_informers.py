@@ -418,7 +418,7 @@ CAPACITY_KIND, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"],
 
 
 def test_the_table_is_consistent():
-    assert len({spec.plural for spec in KINDS.values()}) == len(KINDS)
+    assert len({(spec.group, spec.plural) for spec in KINDS.values()}) == len(KINDS)
     assert all(spec.typ is not None for spec in WATCHED_NOW)
     assert ("", "storage.k8s.io") == (POD.group, CAPACITY_KIND.group)
 

@@ -4,10 +4,11 @@ import pytest
 
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.api.decode import Broken, from_manifest
+from scheduler.api.pod_group import PodGroup
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import ApiWriter, Lease, LeaseSpec
-from scheduler.kube.writes.permissions import EVICTION_RULES, WRITES, lease_rules
+from scheduler.kube.writes.permissions import EVICTION_RULES, GROUP_RULES, WRITES, lease_rules
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import LeapingClock, RecordedRequest, ScriptedTransport, WriteBench as Bench
@@ -235,6 +236,46 @@ async def test_a_refused_status_patch_is_raised(answers, tries):
     assert tries == len(bench.recorded)
 
 
+def group(**status):
+    return from_manifest(PodGroup, {"metadata": {"name": "g", "namespace": "ns", "uid": "u-g"}, "status": status})
+
+
+async def test_group_status_patch():
+    bench = Bench()
+    await bench.writer.patch_pod_group_status(group(), PodCondition("T", "False", "Unschedulable", "why"))
+
+    condition = {
+        "type": "T",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "why",
+        "lastTransitionTime": "2023-11-14T22:30:00Z",
+    }
+    body = {"metadata": {"uid": "u-g"}, "status": {"conditions": [condition]}}
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups/g/status"
+    assert [RecordedRequest("PATCH", path, MANAGER, body, "application/strategic-merge-patch+json")] == bench.recorded
+
+
+async def test_a_lost_answer_about_a_group_repeats_the_patch():
+    bench = Bench(Ambiguous("lost"), Unavailable("no"))
+    before = {"conditions": [{"type": "T", "status": "False"}]}
+    await bench.writer.patch_pod_group_status(group(**before), PodCondition("T", "False", "SchedulerError"))
+
+    assert 3 == len(bench.recorded)
+    assert "lastTransitionTime" not in bench.recorded[0].body["status"]["conditions"][0]
+
+
+@pytest.mark.parametrize(
+    "refusal", [Invalid("uid is immutable", status=422), Conflict("uid", status=409), NotFound("gone", status=404)]
+)
+async def test_a_refused_patch_of_a_group_is_raised(refusal):
+    bench = Bench(refusal)
+    with pytest.raises(type(refusal)):
+        await bench.writer.patch_pod_group_status(group(), PodCondition("T", "True"))
+
+    assert 1 == len(bench.recorded)
+
+
 async def test_read_pod():
     raw = scripted.raw(scripted.pod("p", nodeName="n1"))
     pending = scripted.raw(scripted.pod("p")).replace(b'"spec":{', b'"spec":{"priority":"x",')
@@ -256,13 +297,15 @@ async def test_every_write_has_its_permission():
     await bench.writer.create_event("ns", b"{}")
     await bench.writer.patch_event_series("ns", "e", count=2, last_observed_s=0)
     await bench.writer.delete_pod(pod())
+    await bench.writer.patch_pod_group_status(group(), PodCondition("T", "True"))
 
-    assert sorted((*WRITES, *EVICTION_RULES)) == sorted({recorded.rule for recorded in bench.recorded})
+    assert sorted((*WRITES, *EVICTION_RULES, *GROUP_RULES)) == sorted({recorded.rule for recorded in bench.recorded})
 
 
 # -- the fence ---------------------------------------------------------------------------------------------------------
 
 FENCED_WRITES = [
+    pytest.param(lambda writer: writer.patch_pod_group_status(group(), PodCondition("T", "True")), id="group"),
     pytest.param(lambda writer: writer.bind(pod(), "n1"), id="binding"),
     pytest.param(lambda writer: writer.delete_pod(pod()), id="deletion"),
     *WAITING_WRITES,

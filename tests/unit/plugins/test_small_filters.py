@@ -12,7 +12,6 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE as GONE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import defaults
 from scheduler.framework.interface import CycleState, Hint
-from scheduler.framework.profile import ALWAYS_ON
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins import BUILT_IN, PluginClash, registry
 from scheduler.plugins.defaultbinder import DefaultBinder
@@ -24,7 +23,6 @@ from scheduler.plugins.nodeunschedulable import NodeUnschedulable
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.tainttoleration import TaintToleration
-from scheduler.plugins.unsupported import UnsupportedFeatures
 from tests.support.ports import ScriptedWriter
 from tests.unit.objects import cluster, handle, info, node, ports
 from tests.unit.plugins.ask import hinted, refused, scored
@@ -197,22 +195,6 @@ async def test_binding() -> None:
     assert writer.binds == [("default/p", "n1")]
 
 
-@pytest.mark.parametrize(
-    ("spec", "uses"),
-    [
-        pytest.param({}, [], id="a plain pod"),
-        pytest.param({"resourceClaims": [{"name": "gpu"}]}, [], id="a resource claim"),
-        pytest.param({"schedulingGroup": {"podGroupName": "g"}}, ["a scheduling group"], id="a group"),
-    ],
-)
-def test_unsupported(spec: dict[str, Any], uses: list[str]) -> None:
-    """What cannot be judged is refused for good, in words."""
-    answer = UnsupportedFeatures(None, handle(cluster())).pre_filter(CycleState(), info(**spec), 0)
-    reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in uses)
-
-    assert (Rejection(ALWAYS_ON, Code.UNRESOLVABLE, reasons) if uses else SKIP) == answer
-
-
 class Entry:
     """An entry point, as far as the registry looks."""
 
@@ -239,7 +221,6 @@ def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["Mine"] is made
     assert set(BUILT_IN) | {"Mine"} == set(found)
     assert all(BUILT_IN[name](None, handle(cluster())).name == name for name in BUILT_IN)
-    assert ALWAYS_ON in found
 
 
 @pytest.mark.parametrize(("entries", "words"), [

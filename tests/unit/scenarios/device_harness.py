@@ -9,6 +9,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.types import Configuration
 from scheduler.framework.extender import Consultation
+from scheduler.framework.interface import ALONE, AttemptMode
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.harness import SchedulerHarness
@@ -45,9 +46,11 @@ class DeviceHarness(SchedulerHarness):
         for thing in stored(*builders):
             thing(self)
 
-    def _noted(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Any:
+    def _noted(
+        self, pod: PodInfo, attempts: int, consultation: Consultation | None = None, *, mode: AttemptMode = ALONE
+    ) -> Any:
         self.tried.append(pod.pod.metadata.name)
-        return self._attempt(pod, attempts, consultation)
+        return self._attempt(pod, attempts, consultation, mode=mode)
 
     def _written(self, _what: str, claim: ResourceClaim) -> None:
         """The watch shows each write."""

@@ -339,16 +339,6 @@ async def test_195_preemption_helps_on_no_node() -> None:
 # -- the preemptor until it is bound ---------------------------------------------------------------------------------
 
 
-async def test_a_pod_with_a_scheduling_group_evicts_no_pod() -> None:
-    sched = SchedulerHarness()
-    full_nodes(sched, "n1")
-    sched.pod("p", schedulingGroup={"podGroupName": "g"}, **HIGH)
-    await sched.settle()
-
-    assert (evicted(sched), nominations(sched)) == ([], [])
-    assert sched.message("p").endswith("pod uses a scheduling group, which kubestow cannot judge yet.")
-
-
 @pytest.mark.parametrize("priority", [9, 10])
 async def test_freed_capacity_is_kept_for_the_preemptor(priority: int) -> None:
     sched = SchedulerHarness()

@@ -355,6 +355,11 @@ def test_the_status_follows_the_pods(is_believed: bool) -> None:
     assert seen == [2, 1, 1, 2, 1, 0, 0, 0]
 
 
+def coscheduling(name: str) -> Found:
+    value = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup"}
+    return Found({**value, "metadata": {"name": name, "namespace": "ns"}, "spec": {"minMember": 1}}, "in.yaml")
+
+
 def grouped(name: str, *, kind: str = "Pod", node: str = "", **metadata: Any) -> Found:
     """An object with a spec."""
     value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns", **metadata}}
@@ -381,6 +386,11 @@ def grouped(name: str, *, kind: str = "Pod", node: str = "", **metadata: Any) ->
             ],
             ["kueue.x-k8s.io/pod-group-name (Kueue)", "scheduling.x-k8s.io/pod-group (coscheduling)"],
             id="two schedulers",
+        ),
+        pytest.param(
+            [grouped("a", labels={"scheduling.x-k8s.io/pod-group": "g"}), coscheduling("g")],
+            [],
+            id="a PodGroup of coscheduling, which is placed together",
         ),
         pytest.param(
             [grouped("a", node="n", labels={"scheduling.x-k8s.io/pod-group": "g"})],

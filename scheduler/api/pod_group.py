@@ -1,0 +1,163 @@
+"""Groups of pods that start together: PodGroup objects of two API groups (docs/spec/groups.md §1).
+
+A pod names its group in one of two ways, and the way says which object is meant. `spec.schedulingGroup.podGroupName` names a
+PodGroup of scheduling.k8s.io, Kubernetes' own. The label `scheduling.x-k8s.io/pod-group` names a PodGroup of
+scheduling.x-k8s.io, which the coscheduling plugin introduced and which Kubeflow Trainer, the MPI operator and the Spark operator
+write. Both are in the namespace of the pod. A pod that names both belongs to the first one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NamedTuple, TypeAlias
+
+from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.meta import Frozen, Int32, Key, NamespacedObject
+
+POD_GROUP: Final = "PodGroup"
+"""The kind of scheduling.k8s.io."""
+COSCHEDULING_POD_GROUP: Final = "PodGroup.scheduling.x-k8s.io"
+"""The kind of scheduling.x-k8s.io, which has the same short name."""
+COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+
+
+STARTED: Final = "PodGroupInitiallyScheduled"
+"""The condition of scheduling.k8s.io. Once True it stays True."""
+
+
+class GroupKey(NamedTuple):
+    """A group: the kind of its object, and `namespace/name`."""
+
+    kind: str
+    key: Key
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return self.key.partition("/")[2]
+
+
+class Gang(Frozen, frozen=True):
+    """`schedulingPolicy.gang`."""
+
+    min_count: Int32 = 1
+
+
+class SchedulingPolicy(Frozen, frozen=True):
+    """`schedulingPolicy`; without `gang` it is `basic`, and the pods start one by one."""
+
+    gang: Gang | None = None
+
+
+class TopologyConstraint(Frozen, frozen=True):
+    """`schedulingConstraints.topology[]`: all pods in one domain of this label."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(Frozen, frozen=True):
+    """`schedulingConstraints`."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
+class PodGroupResourceClaim(Frozen, frozen=True):
+    """`resourceClaims[]`: a claim that the pods of the group share."""
+
+    name: str = ""
+
+
+class PodGroupSpec(Frozen, frozen=True):
+    """`spec` of scheduling.k8s.io."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: SchedulingConstraints = SchedulingConstraints()
+    resource_claims: tuple[PodGroupResourceClaim, ...] = ()
+    parent_composite_pod_group_name: str | None = None
+    priority: Int32 | None = None
+
+
+class PodGroupStatus(Frozen, frozen=True):
+    """`status` of scheduling.k8s.io."""
+
+    conditions: tuple[PodCondition, ...] = ()
+
+
+class PodGroup(NamespacedObject, frozen=True):
+    """A PodGroup of scheduling.k8s.io/v1beta1.
+
+    Upstream: staging/src/k8s.io/api/scheduling/v1beta1/types.go PodGroup
+    """
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    api_version: ClassVar[str] = "scheduling.k8s.io/v1beta1"
+
+    def condition(self, type_: str) -> PodCondition | None:
+        """Return the condition of this type, or None."""
+        return next((each for each in self.status.conditions if each.type == type_), None)
+
+    @property
+    def group(self) -> GroupKey:
+        """The key by which its pods find it."""
+        return GroupKey(POD_GROUP, self.key)
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its pods start together."""
+        return self.spec.scheduling_policy.gang is not None
+
+    @property
+    def least(self) -> int:
+        """The number of pods with which the group can start; at least 1."""
+        gang = self.spec.scheduling_policy.gang
+        return max(1, gang.min_count) if gang is not None else 1
+
+    @property
+    def unsupported(self) -> str:
+        """The field that forbids a start, because this version does not know how to obey it; "" if there is none."""
+        spec = self.spec
+        fields = {
+            "spec.schedulingConstraints.topology": spec.scheduling_constraints.topology,
+            "spec.resourceClaims": spec.resource_claims,
+            "spec.parentCompositePodGroupName": spec.parent_composite_pod_group_name,
+        }
+        return next((field for field, value in fields.items() if value), "")
+
+
+class CoschedulingSpec(Frozen, frozen=True):
+    """`spec` of scheduling.x-k8s.io."""
+
+    min_member: Int32 = 1
+
+
+class CoschedulingPodGroup(NamespacedObject, frozen=True):
+    """A PodGroup of scheduling.x-k8s.io/v1alpha1. `minResources` and `scheduleTimeoutSeconds` are not read."""
+
+    spec: CoschedulingSpec = CoschedulingSpec()
+
+    api_version: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
+    is_gang: ClassVar[bool] = True
+    unsupported: ClassVar[str] = ""
+
+    @property
+    def group(self) -> GroupKey:
+        """The key by which its pods find it."""
+        return GroupKey(COSCHEDULING_POD_GROUP, self.key)
+
+    @property
+    def least(self) -> int:
+        """The number of pods with which the group can start; at least 1."""
+        return max(1, self.spec.min_member)
+
+
+AnyPodGroup: TypeAlias = PodGroup | CoschedulingPodGroup
+
+
+def group_of(pod: Pod) -> GroupKey | None:
+    """Return the group that the pod names; None without one. Whether the server has such objects is not considered."""
+    named = pod.spec.scheduling_group
+    if named is not None and named.pod_group_name:
+        return GroupKey(POD_GROUP, f"{pod.metadata.namespace}/{named.pod_group_name}")
+    name = pod.metadata.labels.get(COSCHEDULING_LABEL)
+    return GroupKey(COSCHEDULING_POD_GROUP, f"{pod.metadata.namespace}/{name}") if name else None

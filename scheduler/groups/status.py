@@ -1,0 +1,81 @@
+"""What is reported about a group: a condition, events on its object, and metrics.
+
+Only a PodGroup of scheduling.k8s.io has a condition from here: the status of the coscheduling kind belongs to its own controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from scheduler.api.core_v1 import PodCondition
+from scheduler.api.pod_group import STARTED, AnyPodGroup, PodGroup
+from scheduler.core.errors import ApiError, Fenced, NotFound
+from scheduler.framework.handle import Recorder, Writer
+from scheduler.framework.wait import settle
+
+_log = structlog.get_logger(__name__)
+
+SCHEDULED: Final = "Scheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
+
+
+class GroupStatus:
+    """Report the attempts of groups. No call blocks.
+
+    Upstream: pkg/scheduler/schedule_one_podgroup.go updatePodGroupCondition
+    """
+
+    def __init__(self, writer: Writer, recorder: Recorder) -> None:
+        self._writer = writer
+        self._recorder = recorder
+        self._wanted: dict[str, tuple[PodGroup, PodCondition]] = {}
+        """By uid: what the next patch writes."""
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def report(self, group: AnyPodGroup, *, controller: str, reason: str, message: str) -> None:
+        """Write the event, and the condition if it says something new."""
+        is_started = reason == SCHEDULED
+        self._recorder.event(
+            group,
+            controller=controller,
+            type_="Normal" if is_started else "Warning",
+            reason="GroupScheduled" if is_started else "FailedScheduling",
+            action="Scheduling",
+            note=message,
+        )
+        if isinstance(group, PodGroup):
+            self._submit(group, reason, "" if is_started else message)
+
+    async def drain(self) -> None:
+        """Wait until all patches have been answered."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
+    def _submit(self, group: PodGroup, reason: str, message: str) -> None:
+        uid, status = group.metadata.uid, "True" if reason == SCHEDULED else "False"
+        shown = self._wanted[uid][1] if uid in self._wanted else group.condition(STARTED)
+        if shown is not None and (shown.status == "True" or (shown.reason, shown.message) == (reason, message)):
+            return
+        condition = PodCondition(STARTED, status, reason, message, group.metadata.generation)
+        self._wanted[uid] = (group, condition)
+        if uid not in self._running:
+            self._running[uid] = task = asyncio.ensure_future(self._write(uid))
+            task.add_done_callback(lambda _: self._running.pop(uid))
+
+    async def _write(self, uid: str) -> None:
+        while (wanted := self._wanted.get(uid)) is not None:
+            group, condition = wanted
+            try:
+                await settle(self._writer.patch_pod_group_status(group, condition))
+            except ApiError as error:
+                if not isinstance(error, (NotFound, Fenced)):
+                    _log.warning("group status not written", group=group.key, error=error.message)
+            if self._wanted.get(uid) is wanted:
+                del self._wanted[uid]

@@ -1,0 +1,198 @@
+"""What the attempt of a group means for each of its pods: the checks before it, and the verdicts after it.
+
+The texts are kube-scheduler's (docs/spec/groups.md §5). In a refused group, a pod that fits nowhere has its own verdict, and waits
+for the events of the plugins that rejected it. A pod that found a node, or that was not tried, has the verdict of the group. It waits
+for changes of the group alone: a mate that is woken brings the whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.pod_group import GroupKey, PodGroup
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import Clock
+from scheduler.core.decision_record import DecisionRecord
+from scheduler.core.feature_gates import GROUP_TEXTS
+from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
+from scheduler.framework.profile import GANGS, Profile
+from scheduler.framework.status import Code, Diagnosis, Rejection
+from scheduler.groups.cycle import GroupOutcome
+from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
+from scheduler.queue import QueuedPodInfo
+
+_DEFAULT_POLICY: Final = "PreemptLowerPriority"
+GROUP_ERROR: Final = "PodGroupError"
+"""The reason that 1.38 has for a group whose pods break a rule."""
+
+
+@dataclass(eq=False, repr=False)
+class GroupVerdicts:
+    """The rules of groups for the scheduling loop."""
+
+    cluster: Cluster
+    profiles: Mapping[str, Profile]
+    clock: Clock
+    gates: frozenset[str]
+    has_extender: Callable[[PodInfo], bool]
+    """Returns whether an extender is interested in the pod."""
+    is_given_up: Callable[[str], bool]
+    """Returns of a uid whether the binding of this pod is being cancelled."""
+
+    def group_of(self, info: PodInfo) -> GroupKey | None:
+        """Return the group with which the pod is placed; None if it is placed alone."""
+        group = self.cluster.pod_groups.of(info.pod)
+        if group is None:
+            return None
+        profile = self.profiles.get(info.pod.spec.scheduler_name)
+        return group if profile is not None and profile.starts_groups else None
+
+    def lacks(self, group: GroupKey) -> int:
+        """Return how many more pods must be placed together. Not positive: the next ones are placed one by one.
+
+        Pods with a node count, and those on their way to one.
+        """
+        groups = self.cluster.pod_groups
+        wanted = groups.get(group)
+        if wanted is None or not wanted.is_gang or groups.running_count(group) >= wanted.least:
+            return 0
+        return wanted.least - self._placed_count(group)
+
+    def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
+        """Return the outcome of a group that cannot be tried; None if it can.
+
+        Upstream: pkg/scheduler/schedule_one_podgroup.go validatePodGroup
+        """
+        wanted = self.cluster.pod_groups.get(group)
+        if wanted is None:
+            return None
+        if wanted.unsupported:
+            text = f'pod group "{group.name}" uses {wanted.unsupported}, which kubestow cannot judge yet'
+            return self._all(members, text, self._refused)
+        if any(self.has_extender(queued.info) for queued in members):
+            text = f'pod group "{group.name}": groups with pods that an extender handles are not supported'
+            return self._all(members, text, self._refused)
+        priority = wanted.spec.priority or 0 if isinstance(wanted, PodGroup) else members[0].info.priority
+        text = self._disagreement(members[0].info.pod, group, priority)
+        return self.failed(members, text) if text else None
+
+    def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
+        """Return the outcome of a group whose attempt failed with this error."""
+        return self._all(members, text, self._failed)
+
+    def verdicts(
+        self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome
+    ) -> Iterator[tuple[QueuedPodInfo, Outcome]]:
+        """Yield the outcome of each pod."""
+        error, text = found.error, "" if found.is_placed else self._text(group, members, found)
+        for queued in members:
+            outcome = found.outcomes.get(queued.uid)
+            if error and not isinstance(outcome, SchedulingFailed):
+                yield queued, self._failed(queued, self._spread_error(group, error))
+            elif isinstance(outcome, Scheduled) and not found.is_placed:
+                yield queued, self._refused(queued, self._parent_text(group, text), outcome.record)
+            elif isinstance(outcome, Unschedulable) and not found.is_placed:
+                outcome.nominate = ""  # a refused group holds no capacity
+                yield queued, outcome
+            elif outcome is None:
+                yield queued, self._refused(queued, text or self._text(group, members, found))
+            else:
+                yield queued, outcome
+
+    def summary(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> tuple[str, str]:
+        """Return reason and message of the attempt, for the group's object.
+
+        The message is kube-scheduler's, and then the verdict of a pod that fits nowhere, which kube-scheduler does not name.
+        """
+        if found.is_placed:
+            return SCHEDULED, f"{found.placed_count} of {len(members)} pods placed"
+        if found.refusal:
+            is_rule = bool(found.error) and GROUP_TEXTS in self.gates
+            return (GROUP_ERROR if is_rule else SCHEDULER_ERROR) if found.error else UNSCHEDULABLE, found.refusal
+        if found.error:
+            return SCHEDULER_ERROR, f"failed to schedule other pod from a pod group: {found.error}"
+        text = self._text(group, members, found)
+        unfit = (
+            f"; {queued.info.pod.metadata.name}: {outcome.message}"
+            for queued in members
+            if isinstance(outcome := found.outcomes.get(queued.uid), Unschedulable)
+        )
+        return UNSCHEDULABLE, text + next(unfit, "")
+
+    # -- texts -------------------------------------------------------------------------------------------------------
+
+    def _text(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
+        """Return why the group was refused.
+
+        Upstream: pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go PlacementFeasible
+        """
+        wanted = self.cluster.pod_groups.get(group)
+        least = wanted.least if wanted is not None else found.least
+        placed = self._placed_count(group) + found.placed_count
+        failed, remaining = len(found.outcomes) - found.placed_count, len(members) - len(found.outcomes)
+        if GROUP_TEXTS in self.gates:
+            counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
+            return f"scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
+        return f"minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+
+    def _parent_text(self, group: GroupKey, text: str) -> str:
+        return f'parent pod group "{group.name}" is unschedulable' if GROUP_TEXTS in self.gates else text
+
+    def _spread_error(self, group: GroupKey, error: str) -> str:
+        if GROUP_TEXTS in self.gates:
+            return f'parent pod group "{group.name}" encountered an error'
+        return f"failed to schedule other pod from a pod group: {error}"
+
+    def _disagreement(self, first: Pod, group: GroupKey, priority: int) -> str:
+        """Return in which of the values that all pods of a group share two of them differ; "" if they agree."""
+        is_new = GROUP_TEXTS in self.gates
+        head = f"all pods in a {'pod group hierarchy' if is_new else 'single pod group'} should have the same"
+        policy = first.spec.preemption_policy or _DEFAULT_POLICY
+        for pod in self.cluster.pod_groups.members(group).values():
+            own_policy = pod.spec.preemption_policy or _DEFAULT_POLICY
+            name = f' ("{pod.metadata.name}")' if is_new else ""
+            if pod.spec.scheduler_name != first.spec.scheduler_name:
+                theirs = f'"{first.spec.scheduler_name}"' + (f' ("{first.metadata.name}")' if is_new else "")
+                return f'{head} .spec.schedulerName set, got: "{pod.spec.scheduler_name}"{name} and {theirs}'
+            if pod.priority != priority:
+                whose = "root pod group's" if is_new else "pod group's"
+                theirs = f"{priority}" + (f' ("podgroup/{group.key}")' if is_new else "")
+                return f"{head} priority as the {whose} priority, got {pod.priority}{name} and {theirs}"
+            if own_policy != policy:
+                return f"{head} preemption policy, got {own_policy}{name} and {policy}"
+        return ""
+
+    def _placed_count(self, group: GroupKey) -> int:
+        members = self.cluster.pod_groups.members(group).values()
+        return sum(bool(pod.spec.node_name) or self._is_on_its_way(pod.metadata.uid) for pod in members)
+
+    def _is_on_its_way(self, uid: str) -> bool:
+        return self.cluster.is_assumed(uid) and not self.is_given_up(uid)
+
+    # -- outcomes ----------------------------------------------------------------------------------------------------
+
+    def _all(
+        self, members: Sequence[QueuedPodInfo], text: str, outcome: Callable[[QueuedPodInfo, str], Outcome]
+    ) -> GroupOutcome:
+        return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text)
+
+    def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Outcome:
+        rejection = Rejection(GANGS, Code.UNSCHEDULABLE, (text,))
+        diagnosis = Diagnosis(0)
+        diagnosis.refuse(rejection)
+        record = record or self._record(queued)
+        record.node, record.result, record.message = "", "unschedulable", text
+        return Unschedulable(diagnosis, text, "", record)
+
+    def _failed(self, queued: QueuedPodInfo, text: str) -> Outcome:
+        record = self._record(queued)
+        record.result, record.message = "error", text
+        return SchedulingFailed(text, record)
+
+    def _record(self, queued: QueuedPodInfo) -> DecisionRecord:
+        info = queued.info
+        return DecisionRecord(info.key, info.uid, queued.profile, queued.attempts, self.clock.wall())
