@@ -23,10 +23,11 @@ $(INSTALLED):
 
 venv: $(INSTALLED) ## the virtual environment in .venv, from the locked requirements
 
-demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones, those with volumes and with devices
+demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones, those with volumes, with devices, and groups
 	$(BIN)/kubestow simulate examples/demo.yaml
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
+	$(BIN)/kubestow simulate examples/groups.yaml
 	@echo "Why pods wait, and what would help: $(BIN)/kubestow simulate examples/volumes.yaml --explain (docs/explain.md)"
 
 # The first half of the unit tests, of the integration tests, and of the tests against a real kube-apiserver. The second half has

@@ -8,6 +8,7 @@ takes CEL expressions as they are.
 from simulator.apiserver.faults import Fault, Faults, Request, WatchFault
 from simulator.apiserver.http import Logged
 from simulator.apiserver.resources import (
+    GROUPS,
     LIKE_1_23,
     LIKE_1_25,
     LIKE_1_32,
@@ -21,6 +22,7 @@ from simulator.apiserver.server import ApiServer
 from simulator.apiserver.status import Refused
 
 __all__ = [
+    "GROUPS",
     "LIKE_1_23",
     "LIKE_1_25",
     "LIKE_1_32",

@@ -335,7 +335,7 @@ class Registry:
         if not isinstance(obj.get("metadata"), dict):
             obj = obj | {"metadata": {}}
         obj = faces.stored(resource, obj)
-        stored = self._served.named(resource.name)
+        stored = self._served.named(resource.stored_as)
         rest = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
         return {"kind": stored.kind, "apiVersion": stored.group_version, **rest}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from scheduler.core.feature_gates import minor_version
 
@@ -13,6 +13,8 @@ VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", 
 DEVICES: Final = "resource.k8s.io"
 OURS: Final = "kubestow.dev"
 """Of the kinds that a CustomResourceDefinition brings; this server takes their specs as they are."""
+COSCHEDULING: Final = "scheduling.x-k8s.io"
+"""The same, of the coscheduling plugin."""
 CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _POD_FIELDS: Final = (
     *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")),
@@ -24,7 +26,7 @@ _EVENT_FIELDS: Final = (*(f"regarding.{name}" for name in REGARDING), "reason", 
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """One kind under one group and version. `name` alone decides where objects are stored: versions share them."""
+    """One kind under one group and version. `stored_as` decides where objects are stored: versions share them."""
 
     group: str
     version: str
@@ -55,6 +57,16 @@ class ApiResource:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
+    def stored_as(self) -> str:
+        """The place of the objects: the resource, with its group if another group has a resource of this name."""
+        return self.qualified if self.group == COSCHEDULING else self.name
+
+    @property
+    def known_as(self) -> str:
+        """The kind for in-process callers, as `stored_as`."""
+        return self.qualified_kind if self.group == COSCHEDULING else self.kind
+
+    @property
     def is_core_event(self) -> bool:
         """core/v1 Events are events.k8s.io Events with other names for the fields."""
         return self.name == "events" and not self.group
@@ -72,7 +84,7 @@ class ApiResource:
     @property
     def is_custom(self) -> bool:
         """Such objects know no strategic merge patch."""
-        return self.group == OURS
+        return self.group in {OURS, COSCHEDULING}
 
     @property
     def returns_deleted(self) -> bool:
@@ -158,11 +170,16 @@ ALL: Final = (
     *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
     *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
+    *_several("scheduling.k8s.io", ["v1beta1"], podgroups=("PodGroup", True, "s")),
+    *_several(COSCHEDULING, ["v1alpha1"], podgroups=("PodGroup", True, "sgc")),
     *_several(
         OURS, ["v1alpha1"], schedulerprofiles=("SchedulerProfile", False, "sgc"), whatifs=("WhatIf", True, "sgc")
     ),
 )
 """Everything that can be served. What *is* served is the constructor's `served`."""
+
+GROUPS: Final = ("scheduling.k8s.io/v1beta1", f"{COSCHEDULING}/v1alpha1")
+"""The kinds of groups: the first one with the gate GenericWorkload, the second one with the coscheduling plugin."""
 
 _DEVICE_KINDS: Final = ("resourceclaims", "resourceslices", "deviceclasses", "resourceclaimtemplates")
 
@@ -241,9 +258,9 @@ class Served:
         chosen = [r for r in ALL if r.group_version in wanted or f"{r.group_version}/{r.name}" in wanted]
         self._by_path = {(r.group, r.version, r.name): r for r in chosen}
         named_as_served = [r for r in chosen if r.group != DEVICES]  # devices are stored in one version, served or not
-        stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(named_as_served)}}
+        stored = {r.stored_as: r for r in (*reversed(ALL), *reversed(named_as_served))}
         self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}
-        self._by_kind = {r.kind: r for r in self._stored.values()}
+        self._by_kind = {r.known_as: r for r in self._stored.values()}
 
     def knows(self, group_version: str) -> bool:
         """Return whether this version of Kubernetes still has a group and version."""
@@ -259,6 +276,11 @@ class Served:
         if found is None:
             raise KeyError(f"no kind or resource named {kind_or_resource!r}")
         return found
+
+    def of_manifest(self, obj: Mapping[str, Any]) -> ApiResource:
+        """For in-process callers: the kind of an object, served or not."""
+        kind, group = obj["kind"], obj.get("apiVersion", "").rpartition("/")[0]
+        return self.named(f"{kind}.{group}" if group == COSCHEDULING else kind)
 
     def stored(self) -> Iterable[ApiResource]:
         """One resource per place where objects are stored."""

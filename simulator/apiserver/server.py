@@ -127,23 +127,23 @@ class ApiServer:
 
     def apply(self, obj: Object) -> Object:
         """Create a manifest of any kind with its status, creating its namespace where needed: to load a dump."""
-        resource = self._served.named(obj["kind"])
+        resource = self._served.of_manifest(obj)
         fresh = _copy(obj)
         metadata = fresh["metadata"]
         for field in ("resourceVersion", "uid", "creationTimestamp", "generation", "managedFields"):
             metadata.pop(field, None)
         if resource.namespaced:
             self.ensure_namespace(metadata.setdefault("namespace", "default"))
-        created = self.create(resource.name, fresh)
+        created = self.create(resource.stored_as, fresh)
         if not resource.has_status or not fresh.get("status") or resource.name == "namespaces":
             return created
         patch = {"status": fresh["status"]}
         namespace = metadata.get("namespace", "")
-        return self.patch(resource.name, metadata["name"], patch, namespace=namespace, subresource="status")
+        return self.patch(resource.stored_as, metadata["name"], patch, namespace=namespace, subresource="status")
 
     def load(self, obj: Object) -> Object:
         """Create a manifest of any kind with its status, uid, creation time and generation: as in its own cluster."""
-        resource = self._served.named(obj["kind"])
+        resource = self._served.of_manifest(obj)
         fresh = _manifest(resource, obj)
         namespace = fresh["metadata"].get("namespace") or "default" if resource.namespaced else ""
         return _plain(self._registry.load(resource, namespace, fresh))

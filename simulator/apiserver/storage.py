@@ -191,9 +191,9 @@ class Storage:
 
     def bucket(self, resource: ApiResource) -> Bucket:
         """Where objects of this kind live, whatever the version."""
-        found = self._buckets.get(resource.name)
+        found = self._buckets.get(resource.stored_as)
         if found is None:
-            found = self._buckets[resource.name] = Bucket(resource, self._history)
+            found = self._buckets[resource.stored_as] = Bucket(resource, self._history)
         return found
 
     def buckets(self) -> Iterator[Bucket]:
@@ -246,7 +246,7 @@ class Storage:
 
     def _commit(self, bucket: Bucket, event: StorageEvent) -> None:
         bucket.record(event)
-        self._news.append((event.type, bucket.resource.name, event.entry.obj))
+        self._news.append((event.type, bucket.resource.stored_as, event.entry.obj))
         if self._is_telling:
             return  # a subscriber wrote: its news waits until all have heard the present one
         self._is_telling = True

@@ -1,14 +1,15 @@
-"""Warn about pods of groups that other schedulers place together."""
+"""Warn about pods of groups that only other schedulers place together, and of groups that the input does not have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from scheduler.api.pod_group import COSCHEDULING_LABEL, COSCHEDULING_POD_GROUP
 from simulator.simulate.input.manifests import Found
 
 _MARKS: Final = {
-    "scheduling.x-k8s.io/pod-group": "coscheduling",
+    COSCHEDULING_LABEL: "coscheduling",
     "pod-group.scheduling.sigs.k8s.io": "coscheduling",
     "pod-group.scheduling.sigs.k8s.io/name": "coscheduling",
     "scheduling.k8s.io/group-name": "Volcano",
@@ -22,9 +23,13 @@ _MARKS: Final = {
 
 def warnings(objects: Iterable[Found]) -> Iterator[str]:
     """Yield one line for each label or annotation that puts unbound pods into a group of another scheduler."""
+    objects = tuple(objects)
+    marks = _MARKS.keys() - (
+        {COSCHEDULING_LABEL} if any(each.kind == COSCHEDULING_POD_GROUP for each in objects) else set()
+    )
     marked: dict[str, list[Found]] = {}
     for pod in (each for each in objects if each.kind == "Pod" and not each.value["spec"].get("nodeName")):
-        for mark in sorted(_MARKS.keys() & _keys(pod.value["metadata"])):
+        for mark in sorted(marks & _keys(pod.value["metadata"])):
             marked.setdefault(mark, []).append(pod)
     for mark, members in marked.items():
         first = f"{members[0].namespace}/{members[0].name}"

@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
+from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP
 from scheduler.core.clock import Clock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.explain.answer import Explanation, WhatIfAnswer
@@ -19,7 +20,7 @@ from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.endpoints import NotReady
 from scheduler.server.ui import UiPages
-from simulator.apiserver import LIKE_1_37, ApiServer
+from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
 from simulator.simulate.input.complete import Completed, controllers, device_controllers
@@ -88,7 +89,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
     """
-    server = ApiServer(clock=clock, served=LIKE_1_37)
+    server = ApiServer(clock=clock, served=(*LIKE_1_37, *_groups(cluster)))
     server.token = secrets.token_urlsafe()
     async with (
         server,
@@ -139,6 +140,12 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         finally:
             await daemon.stop()
         return replace(outcome(is_settled=is_settled), explanations=explanations, pages=pages, what_if=answer)
+
+
+def _groups(cluster: Completed) -> list[str]:
+    """Return the versions of the kinds of groups that the cluster has."""
+    kinds = {each.kind for each in cluster.objects}
+    return [version for kind, version in zip((POD_GROUP, COSCHEDULING_POD_GROUP), GROUPS) if kind in kinds]
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:

@@ -25,7 +25,7 @@ from simulator.simulate.run import simulate
 from simulator.simulate.world import ReadOptions
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/preemption.md", "docs/volumes.md", "docs/devices.md")
+PAGES = ("README.md", "docs/preemption.md", "docs/volumes.md", "docs/devices.md", "docs/groups.md")
 SESSION = re.compile(
     r"^```(?:console)?\n\$ (?:\.venv/bin/)?kubestow (simulate [^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -47,6 +47,7 @@ def test_every_page_quotes_something() -> None:
         "docs/preemption.md: simulate examples/preemption.yaml",
         "docs/volumes.md: simulate examples/volumes.yaml",
         "docs/devices.md: simulate examples/devices.yaml",
+        "docs/groups.md: simulate examples/groups.yaml",
     ]
 
 
