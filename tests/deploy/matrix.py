@@ -24,6 +24,12 @@ def only(*names: str) -> Json:
     return off("*") | on("PrioritySort", "DefaultBinder", *names)
 
 
+def switching(**args: Any) -> Json:
+    """A profile with these of our switches."""
+    switches = {"name": "Kubestow", "args": args}
+    return {"config": {"profiles": [{"schedulerName": "kubestow", "pluginConfig": [switches]}]}}
+
+
 def spreading(*constraints: Json) -> Json:
     args = {"defaultingType": "List", "defaultConstraints": list(constraints)}
     profile = {"schedulerName": "stow", "pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
@@ -95,6 +101,9 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "devices are judged and not written": profiles({"preBind": off("DynamicResources")}),
     "no default constraints": spreading(),
     "default constraints of one's own": spreading(ZONES),
+    "no groups": switching(groups="none"),
+    "parity": switching(parity=True),
+    "no groups by a list": profiles({"preEnqueue": off("GangScheduling")}),
     "no affinity between pods": profiles({"multiPoint": off("InterPodAffinity")}),
     "nothing but a binder": profiles({"multiPoint": only()}),
     "zones only": profiles({"multiPoint": only("VolumeZone")}),

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given, strategies as st
 
 from scheduler.cli import flags, main as cli
-from scheduler.config.plugins import DEFAULT_PLUGINS
-from scheduler.config.types import RunOptions
+from scheduler.config.plugins import default_plugins
+from scheduler.config.types import GATES_ON, RunOptions
 from scheduler.core.feature_gates import VERSIONS
 from scheduler.daemon.app import Daemon
 from scheduler.daemon.profile_changes import kinds_read, writes_of
@@ -27,6 +27,7 @@ from scheduler.kube.writes.permissions import (
     DEVICE_RULES,
     EVICTION_RULES,
     EXTENDED_RESOURCE_RULES,
+    GROUP_RULES,
     OTHER_LEASE_RULES,
     PROFILE_RULES,
     SERVING_RULES,
@@ -37,7 +38,7 @@ from scheduler.kube.writes.permissions import (
 )
 from scheduler.plugins import BUILT_IN
 from scheduler.profiles.build import build_profiles
-from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
+from simulator.apiserver import GROUPS, LIKE_1_36_WITH_BETAS, ApiServer
 from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
 from tests.deploy.commands import ROOT
 from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles
@@ -45,7 +46,7 @@ from tests.integration.daemon import until
 
 pytestmark = pytest.mark.usefixtures("helm")
 
-SERVED = (*LIKE_1_36_WITH_BETAS, "storage.k8s.io/v1beta1")
+SERVED = (*LIKE_1_36_WITH_BETAS, "storage.k8s.io/v1beta1", *GROUPS)
 
 
 class Right(NamedTuple):
@@ -223,14 +224,14 @@ def test_the_table_of_plugins_is_the_code_s() -> None:
         name: {(KINDS[kind].group, KINDS[kind].plural) for kind in getattr(BUILT_IN[name], "reads", spreads)}
         for name in (*reading, "PodTopologySpread")
     }
-    assert table.keys() <= {ref.name for ref in DEFAULT_PLUGINS}
+    assert table.keys() <= {ref.name for ref in default_plugins(GATES_ON, has_groups=True)}
 
 
 def test_every_write_is_allowed_somewhere() -> None:
     found = set(granted(rendered()))
 
     everywhere = (
-        *(WRITES, OTHER_LEASE_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES),
+        *(WRITES, OTHER_LEASE_RULES, GROUP_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES),
         *(PROFILE_RULES, WHAT_IF_RULES, EXTENDED_RESOURCE_RULES),
     )
     assert {right(rule) for rules in everywhere for rule in rules} <= found

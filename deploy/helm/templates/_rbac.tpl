@@ -40,6 +40,23 @@ DefaultPreemption:
   points: [preEnqueue, postFilter]
   reads:
     policy: [poddisruptionbudgets]
+GangScheduling:
+  points: [preEnqueue]
+  reads: # unless the profile has no groups
+    scheduling.k8s.io: [podgroups]
+    scheduling.x-k8s.io: [podgroups]
+{{- end -}}
+
+{{- /* "false" if the profile places the pods of groups one by one. */ -}}
+{{- define "kubestow.hasGroups" -}}
+{{- $has := true -}}
+{{- range .pluginConfig -}}
+{{- $args := .args | default dict -}}
+{{- if and (eq .name "Kubestow") (or $args.parity (eq ($args.groups | default "on") "none")) -}}
+{{- $has = false -}}
+{{- end -}}
+{{- end -}}
+{{- $has -}}
 {{- end -}}
 
 {{- /* "false" if the profile's PodTopologySpread has no default constraints. */ -}}
@@ -89,6 +106,9 @@ SchedulerProfiles may turn on count as if one more profile had just these.
 {{- range $plugin, $row := include "kubestow.pluginTable" $ | fromYaml -}}
 {{- $offered := or (has $plugin $enabled) (not (or (has "*" $disabled) (has $plugin $disabled))) -}}
 {{- $isRun := false -}}
+{{- if and (eq $plugin "GangScheduling") (eq (include "kubestow.hasGroups" $profile) "false") (not (has $plugin $enabled)) -}}
+{{- $offered = false -}}
+{{- end -}}
 {{- range $point := $row.points -}}
 {{- $set := get $sets $point | default dict -}}
 {{- $here := include "kubestow.namesOf" (list $set "enabled") | fromJsonArray -}}
@@ -155,6 +175,12 @@ SchedulerProfiles may turn on count as if one more profile had just these.
   verbs: [list, watch]
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if has "GangScheduling/preEnqueue" $runs }}
+# groups
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups/status]
+  verbs: [patch]
 {{- end }}
 {{- if has "DefaultPreemption/postFilter" $runs }}
 # preemption
