@@ -1,0 +1,174 @@
+"""Groups on a real API server: both kinds of objects, their conditions and events, and a daemon that is killed (docs/spec/groups.md)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.e2e.cluster import NODES, PODS, Cluster, collection, node, pod, until
+from tests.e2e.controlplane.build import VERSION
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, started
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+NATIVE = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+CRD: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"},
+    },
+    "spec": {
+        "group": "scheduling.x-k8s.io",
+        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+HAS_NATIVE = not VERSION.startswith("v1.36")
+"""1.36 has an older version of the API alone, which Kubestow does not read."""
+
+
+@pytest.fixture(scope="module")
+def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
+    """A server with the gate for groups, and the CRD of the coscheduling plugin."""
+    gate = ["--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"]
+
+    async def prepare(plane: ControlPlane) -> None:
+        async with plane.client() as http:
+            async with http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=CRD) as answer:
+                assert answer.status == 201, await answer.text()
+
+            async def is_served() -> bool:
+                async with http.get(COSCHEDULING) as answer:
+                    return answer.status == 200
+
+            await until(is_served, "the CRD")
+
+    with started(ControlPlane(apiserver_flags=gate if HAS_NATIVE else []), prepare) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane, http: aiohttp.ClientSession) -> AsyncIterator[Cluster]:
+    cluster = Cluster(http)
+    yield cluster
+    await cluster.wipe()
+    for path in (*((NATIVE,) if HAS_NATIVE else ()), COSCHEDULING):
+        for item in (await cluster.get(path))["items"]:
+            await cluster.delete(f"{path}/{item['metadata']['name']}")
+
+
+def group(path: str, name: str, least: int) -> dict[str, Any]:
+    spec = {"schedulingPolicy": {"gang": {"minCount": least}}} if path == NATIVE else {"minMember": least}
+    version = "scheduling.k8s.io/v1beta1" if path == NATIVE else "scheduling.x-k8s.io/v1alpha1"
+    return {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def member(path: str, of: str, name: str, cpu: str) -> dict[str, Any]:
+    if path == NATIVE:
+        return pod(name, SCHEDULER_NAME, {"schedulingGroup": {"podGroupName": of}}, cpu=cpu)
+    made = pod(name, SCHEDULER_NAME, cpu=cpu)
+    made["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": of}
+    return made
+
+
+async def create(http: aiohttp.ClientSession, path: str, item: dict[str, Any]) -> None:
+    async with http.post(path, json=item) as answer:
+        assert answer.status == 201, await answer.text()
+
+
+async def bound(cluster: Cluster) -> set[str]:
+    items = (await cluster.get(PODS))["items"]
+    return {item["metadata"]["name"] for item in items if item["spec"].get("nodeName")}
+
+
+PATHS = [
+    *((pytest.param(NATIVE, id="scheduling.k8s.io"),) if HAS_NATIVE else ()),
+    pytest.param(COSCHEDULING, id="scheduling.x-k8s.io"),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_group_starts_whole(
+    plane: ControlPlane, cluster: Cluster, http: aiohttp.ClientSession, path: str
+) -> None:
+    name = "native" if path == NATIVE else "labelled"
+    await cluster.create(node("n1", cpu="4"))
+    with daemon(plane) as server:
+        await create(http, path, group(path, name, 3))
+        for at in range(2):
+            await cluster.create(member(path, name, f"{name}-{at}", "2"))
+        await cluster.create(pod("ordinary", SCHEDULER_NAME, cpu="100m"))
+
+        async def the_ordinary_pod_runs() -> bool:
+            return await bound(cluster) == {"ordinary"}
+
+        await until(the_ordinary_pod_runs, "a pod without a group", server=server)
+        await cluster.create(member(path, name, f"{name}-2", "2"))
+
+        async def is_refused() -> bool:
+            events = (await cluster.get(collection("Event"), fieldSelector=f"regarding.name={name}"))["items"]
+            return [event["reason"] for event in events] == ["FailedScheduling"]
+
+        await until(is_refused, "the event of the refused group", server=server)
+        assert await bound(cluster) == {"ordinary"}, "two of three would fit"
+        await cluster.create(node("n2", cpu="4"))
+
+        async def all_run() -> bool:
+            return await bound(cluster) == {"ordinary", *(f"{name}-{at}" for at in range(3))}
+
+        await until(all_run, "the whole group", server=server)
+        if path == NATIVE:
+
+            async def has_condition() -> bool:
+                conditions = (await cluster.get(f"{NATIVE}/{name}"))["status"].get("conditions") or []
+                return [(each["type"], each["status"], each["reason"]) for each in conditions] == [
+                    ("PodGroupInitiallyScheduled", "True", "Scheduled")
+                ]
+
+            await until(has_condition, "the condition of the group", server=server)
+        assert "Traceback" not in server.output()
+
+
+@pytest.mark.parametrize("path", PATHS[:1])
+async def test_a_daemon_that_is_killed_starts_the_group_whole(
+    plane: ControlPlane, cluster: Cluster, http: aiohttp.ClientSession, path: str
+) -> None:
+    """Ten groups of twenty pods, and kills while they are placed: what a kill leaves in part, the next daemon completes."""
+    await cluster.create(*(node(f"n{at}", cpu="100") for at in range(4)))
+    for number in range(10):
+        await create(http, path, group(path, f"k{number}", 20))
+    names = {f"k{number}-{at}" for number in range(10) for at in range(20)}
+    pods = [member(path, name.partition("-")[0], name, "1") for name in sorted(names)]
+    creating = asyncio.create_task(cluster.create(*pods))
+    for _ in range(4):
+        with daemon(plane) as server:
+            before = len(await bound(cluster))
+
+            async def some_are_bound(before: int = before) -> bool:
+                return len(await bound(cluster)) > before or len(await bound(cluster)) == len(names)
+
+            await until(some_are_bound, "some bound pods", server=server)
+            server.kill()
+    await creating
+    with daemon(plane) as server:
+
+        async def all_run() -> bool:
+            return await bound(cluster) == names
+
+        await until(all_run, "all groups", server=server)
+    assert (await cluster.get(NODES))["items"]
