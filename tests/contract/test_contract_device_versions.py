@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.contract.claims import ROOT, STATUS, VERSIONS, allocation, exactly, made
+from tests.contract.claims import FLAT, OLD, ROOT, STATUS, VERSIONS, allocation, exactly, made
 from tests.contract.conftest import Answer, Api, Object, problems
 from tests.contract.test_contract_lists import ZEROS
 from tests.contract.words import REQUIRED, WATCH_LIST
 
 ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
-NESTED, FLAT = ("v1", "v1beta2"), "v1beta1"
+NESTED = ("v1", "v1beta2")
 CEL: Object = {"selectors": [{"cel": {"expression": "true"}}]}
 OPTION: Object = {"name": "s", "deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}
 ASKED: Object = {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 1, "adminAccess": False} | CEL
@@ -30,10 +30,10 @@ RULES = {"devicetaintrules", "devicetaintrules/status"}
 
 
 @pytest.mark.parametrize(
-    ("version", "kinds"), [("v1", KINDS), ("v1beta2", KINDS | RULES), ("v1beta1", KINDS), ("v1alpha3", RULES)]
+    ("version", "kinds"),
+    [("v1", KINDS), ("v1beta2", KINDS | RULES), pytest.param(FLAT, KINDS, marks=OLD), ("v1alpha3", RULES)],
 )
 async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) -> None:
-    api.needs(version)
     rows = {row["name"]: row for row in (await api("GET", f"{ROOT}/{version}")).body["resources"]}
     others = {"resourcepoolstatusrequests", "resourcepoolstatusrequests/status"}
     if version == "v1" and api.version >= "1.37":
@@ -50,9 +50,9 @@ async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) ->
     assert group["preferredVersion"]["version"] == "v1"
 
 
+@OLD
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates"])
 async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None:
-    api.needs(FLAT)
     flat = [
         {"name": "a", "deviceClassName": "x", "adminAccess": False} | CEL,
         {"name": "b", "firstAvailable": [dict(OPTION)]},
@@ -70,8 +70,8 @@ async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None
         assert requests(seen) == [{"name": "a", "exactly": ASKED}, {"name": "b", "firstAvailable": [OPTION]}]
 
 
+@OLD
 async def test_an_old_client_changes_a_claim(api: Api) -> None:
-    api.needs(FLAT)
     old, new = (f"{claims(api, version)}/a" for version in (FLAT, "v1"))
     asked = exactly(allocationMode="All", capacity={"requests": {"m": "1"}})
     made = await api("POST", claims(api, "v1"), {"metadata": {"name": "a"}, "spec": {"devices": asked}})
@@ -95,8 +95,8 @@ async def test_an_old_client_changes_a_claim(api: Api) -> None:
     assert item["spec"] == {"devices": {"requests": flat}}
 
 
+@OLD
 async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
-    api.needs(FLAT)
     at = "spec.devices.requests[0]"
     one = f"{at}.exactly"
     rows: list[tuple[Object, str, str]] = [
@@ -122,9 +122,9 @@ async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
     assert (refused.status, refused.body["reason"], refused.body["message"]) == (400, "BadRequest", message)
 
 
+@OLD
 async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
     """v1beta1 has devices inside `basic`. An empty node name and a false `allNodes` are dropped."""
-    api.needs(FLAT)
     name = f"x-{api.ns}"
     parts: Object = {"attributes": {"a": {"int": 1}}, "capacity": {"m": {"value": "1"}}}
     spec: Object = {
@@ -154,7 +154,6 @@ async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"])
 async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) -> None:
-    api.needs(version)
     namespaced = resource.startswith("resourceclaim")
     path = api.at(f"resource.k8s.io/{version}", resource) if namespaced else f"{ROOT}/{version}/{resource}"
     async with api.watch(path, **WATCH_LIST, labelSelector="no=such") as events:

@@ -123,7 +123,6 @@ async def test_a_json_patch_of_lists(api: Api) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_product_allocates(api: Api, transport: LosingTransport, version: str) -> None:
-    api.needs(version)
     path = await a_claim(api)
     writer = speaking(transport, version)
     await api.merge(path, {"metadata": {"finalizers": ["x.y/z"], "labels": {"a": "b"}}})
@@ -300,7 +299,6 @@ ASKED = from_manifest(
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
-    api.needs(version)
     owner, writer = await a_pod(api), speaking(transport, version)
     made = readable(await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x"))
     assert made.metadata.name == "p-extended-resources-x"

@@ -18,11 +18,9 @@ from tests.contract.claims import (
     present,
     write,
 )
-from tests.contract.conftest import Answer, Api, Object, pod, refusal
+from tests.contract.conftest import REAL, Answer, Api, Object, pod, refusal
 from tests.contract.words import KEY, SUBDOMAIN, VALUE, Row
 from tests.e2e.controlplane.harness import ControlPlane
-
-REAL = "kube-apiserver"
 
 
 @pytest.fixture(params=[*VERSIONS, pytest.param(REAL, marks=pytest.mark.e2e)])

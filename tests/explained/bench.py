@@ -76,8 +76,15 @@ class Bench:
         self._present |= {each["kind"] for each in objects} | {"Pod"}
         await self._reset({_key(each): each for each in objects})
         await self._seen()
+        self._forget()
         created = await self.api.create(named(pod, self.scheduler_name))
         return await self._outcome(created)
+
+    def _forget(self) -> None:
+        """Let no claim of an earlier copy take storage: a deleted claim does until its volume is in a published capacity."""
+        reservations = self.daemon.scheduler.cluster.volumes.reservations
+        for entry in list(reservations):
+            reservations.again(entry.claim.metadata.uid, entry.claim.key)
 
     async def _reset(self, wanted: dict[Key, Json]) -> None:
         await self._remove(wanted)

@@ -49,6 +49,11 @@ async def test_fixes_of_each_kind_of_cause_work_and_are_minimal() -> None:
     _check(found)
 
 
+async def test_claims_of_an_earlier_copy_take_no_storage_of_the_next() -> None:
+    """Two of the three fixes put the claim on the same node, where it fits once."""
+    _check(await _prove([("capacity-in-flight", 30995)]))
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 async def test_fixes_of_a_kind_of_cause_work_and_are_minimal(kind: str) -> None:

@@ -25,6 +25,8 @@ _ANY_CAPACITY: Final = "upstream scores a node by any one of its capacity object
 _VOLUMES: Final = "VolumeBinding"
 _TOO_MANY: Final = "node(s) exceed max volume count"
 _NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+_PREEMPTION: Final = re.compile(r" (no new claims to deallocate, )?preemption: ")
+"""Where the part of a message about the preemption starts. 1.36 says first that no claim was deallocated."""
 _COUNTED: Final = re.compile(r"(\d+) ([^,]+?)(?:, (?=\d)|\.?$)")
 
 
@@ -104,12 +106,13 @@ def _is_of_a_shared_claim(one: Scenario, name: str, theirs: Verdict, ours: Verdi
     most = len(_nodes_of_shared_volumes(one, name))
     if theirs.node or ours.node or replace(theirs, message="") != replace(ours, message=""):
         return False
-    filtered, tried = (_counts(each) for each in (theirs.message.partition(" preemption: ")[::2]))
-    our_filtered, our_tried = (_counts(each) for each in (ours.message.partition(" preemption: ")[::2]))
+    filtered, between, tried = _parts(theirs.message)
+    our_filtered, our_between, our_tried = _parts(ours.message)
     more = our_filtered - filtered
     moved = more.total()
     return (
         0 < moved <= most
+        and between == our_between
         and more.keys() == {_TOO_MANY}
         and (filtered - our_filtered).total() == moved
         and (tried - our_tried).keys() <= {_NOT_HELPFUL}
@@ -144,6 +147,12 @@ def _claims_of(pod: Json) -> set[tuple[str, str]]:
     volumes: Iterable[Json] = pod["spec"].get("volumes", ())
     named = (volume.get("persistentVolumeClaim", {}).get("claimName") for volume in volumes)
     return {(pod["metadata"]["namespace"], claim) for claim in named if claim}
+
+
+def _parts(message: str) -> tuple[Counter[str], str | None, Counter[str]]:
+    """Return what was filtered, what stands before the preemption, and what the preemption tried."""
+    filtered, between, tried = [*_PREEMPTION.split(message, maxsplit=1), None, ""][:3]
+    return _counts(filtered or ""), between, _counts(tried or "")
 
 
 def _counts(message: str) -> Counter[str]:

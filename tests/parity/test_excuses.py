@@ -43,10 +43,10 @@ ZONE, FULL = "node(s) had no available volume zone", "node(s) exceed max volume 
 NOT_HELPFUL, NO_VICTIMS = "Preemption is not helpful for scheduling", "No preemption victims found for incoming pod"
 
 
-def refused(filtered: str, tried: str) -> Verdict:
+def refused(filtered: str, tried: str, between: str = "") -> Verdict:
     return Verdict(
         reason="Unschedulable",
-        message=f"0/5 nodes are available: {filtered}. preemption: 0/5 nodes are available: {tried}.",
+        message=f"0/5 nodes are available: {filtered}. {between}preemption: 0/5 nodes are available: {tried}.",
     )
 
 
@@ -65,3 +65,18 @@ THEIRS: Final = refused(f"5 {ZONE}", f"5 {NOT_HELPFUL}")
 ])  # fmt: skip
 def test_a_volume_that_only_a_nominated_pod_shares(name: str, ours: Verdict, is_excused: bool) -> None:
     assert bool(excuse(SHARED, name, [THEIRS], ours)) is is_excused
+
+
+NOTHING_FREED = "no new claims to deallocate, "
+
+
+@pytest.mark.parametrize(("theirs", "ours", "is_excused"), [
+    pytest.param(NOTHING_FREED, NOTHING_FREED, True, id="both say it, as in 1.36"),
+    pytest.param(NOTHING_FREED, "", False, id="upstream alone"),
+    pytest.param("", NOTHING_FREED, False, id="ours alone"),
+])  # fmt: skip
+def test_what_stands_before_the_preemption_must_be_equal(theirs: str, ours: str, is_excused: bool) -> None:
+    said = refused(f"5 {ZONE}", f"5 {NOT_HELPFUL}", theirs)
+    our_answer = refused(f"1 {FULL}, 4 {ZONE}", f"1 {NO_VICTIMS}, 4 {NOT_HELPFUL}", ours)
+
+    assert bool(excuse(SHARED, "a4", [said], our_answer)) is is_excused
