@@ -188,6 +188,7 @@ class SchedulingLoop:
     async def _try(self, queued: QueuedPodInfo) -> None:
         group = self._parts.group_verdicts.group_of(queued.info)
         if group is not None and (self._is_skipped(queued.info) or await self._try_group(queued, group)):
+            self._consultations.end(queued.uid)
             return
         if self._consultations.is_off:
             if not self._is_skipped(queued.info):
