@@ -109,6 +109,7 @@ OWNER = (
     pod("bound-elsewhere", namespace="other", nodeName="n1"),
     pod("with-claim", **claimed("data")),
     pod("lost-claim", **claimed("dat")),
+    pod("for-another-node", nodeSelector={"disk": "ssd"}),
     pod("with-device", resourceClaims=ENTRY),
     pod("important", priorityClassName="high", runtimeClassName="kata"),
     pod("pending-elsewhere", namespace="other"),
@@ -167,8 +168,10 @@ async def test_a_filled_cluster_and_its_dump(
     assert {kind.spec.name for kind in KINDS_READ} - kinds == {"DeviceTaintRule"}, said
     assert again[0] == code == 1, again[2]
     assert b"s3cret" not in text
-    texts = [text for text in placed(shown).values() if text.startswith("0/") and "no new claims to deallocate" in text]
-    assert bool(texts) is (MINOR == "1.36"), "the texts are those of the cluster's version"
+    filtered = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+    freed = " no new claims to deallocate," if MINOR == "1.36" else ""
+    message = placed(shown)["default/for-another-node"]
+    assert message.startswith(f"{filtered}{freed} preemption: "), "the texts are those of the cluster's version"
     assert placed(again[1]).keys() == placed(shown).keys()
     assert again[1]["problems"] == shown["problems"]
     assert [each["name"] for each in shown["missingReferences"]] == ["default/dat"]
