@@ -186,7 +186,7 @@ class SchedulingLoop:
         return queued if queued is not None else self._queue.pop(early=not self._consultations.holds_pods())
 
     async def _try(self, queued: QueuedPodInfo) -> None:
-        group = self._parts.group_verdicts.group_of(queued.info)
+        group = self._group(queued.info)
         if group is not None and (self._is_skipped(queued.info) or await self._try_group(queued, group)):
             self._consultations.end(queued.uid)
             return
@@ -329,8 +329,14 @@ class SchedulingLoop:
 
     def _barrier(self, pod: PodInfo) -> GroupBarrier | None:
         """Return what the pods of the pod's group wait for on their way to their nodes; None for a pod without such mates."""
-        group = self._parts.group_verdicts.group_of(pod)
+        group = self._group(pod)
         return self._parts.binder.barriers.closed(group) if group is not None else None
+
+    def _group(self, pod: PodInfo) -> GroupKey | None:
+        """Return the group with which the pod is placed; None if it is placed alone."""
+        group = self._cluster.pod_groups.of(pod.pod)
+        profile = self._parts.profiles.get(pod.pod.spec.scheduler_name) if group is not None else None
+        return group if profile is not None and profile.starts_groups else None
 
     def _charge(self, pod: PodInfo, outcome: Unschedulable | SchedulingFailed, took_s: float) -> None:
         """Charge an attempt in vain to the pod's share: a search for victims, or the whole attempt if it took seconds.

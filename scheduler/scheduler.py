@@ -185,7 +185,6 @@ class Scheduler:
         )
         self.group_verdicts = GroupVerdicts(
             self.cluster,
-            self.profiles,
             clock,
             options.config.feature_gates,
             has_extender=self.consultations.is_consulted,

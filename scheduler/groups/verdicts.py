@@ -7,7 +7,7 @@ for changes of the group alone: a mate that is woken brings the whole group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.feature_gates import GROUP_TEXTS
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
-from scheduler.framework.profile import GANGS, Profile
+from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.groups.cycle import GroupOutcome
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
@@ -35,21 +35,12 @@ class GroupVerdicts:
     """The rules of groups for the scheduling loop."""
 
     cluster: Cluster
-    profiles: Mapping[str, Profile]
     clock: Clock
     gates: frozenset[str]
     has_extender: Callable[[PodInfo], bool]
     """Returns whether an extender is interested in the pod."""
     is_given_up: Callable[[str], bool]
     """Returns of a uid whether the binding of this pod is being cancelled."""
-
-    def group_of(self, info: PodInfo) -> GroupKey | None:
-        """Return the group with which the pod is placed; None if it is placed alone."""
-        group = self.cluster.pod_groups.of(info.pod)
-        if group is None:
-            return None
-        profile = self.profiles.get(info.pod.spec.scheduler_name)
-        return group if profile is not None and profile.starts_groups else None
 
     def lacks(self, group: GroupKey) -> int:
         """Return how many more pods must be placed together. Not positive: the next ones are placed one by one.

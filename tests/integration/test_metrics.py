@@ -14,6 +14,7 @@ from scheduler.metrics.metrics import Metrics
 from tests.integration import (
     metrics_of_attempts as attempts,
     metrics_of_devices as devices,
+    metrics_of_groups as groups,
     metrics_of_preemption as preemption,
     metrics_of_the_api as api,
     metrics_of_volumes as volumes,
@@ -21,7 +22,7 @@ from tests.integration import (
 from tests.integration.daemon import rig
 from tests.integration.metering import MeteredScenario, MetricRow
 
-STORIES: Final = [story for module in (attempts, devices, preemption, api, volumes) for story in module.STORIES]
+STORIES: Final = [story for module in (attempts, devices, groups, preemption, api, volumes) for story in module.STORIES]
 CASES: Final = [(outcome, row) for story, rows in STORIES for outcome in [MeteredScenario(story)] for row in rows]
 ROWS: Final = [row for _, row in CASES]
 DESCRIBED: Final = {each.name: each for each in Metrics(process=False).described()}

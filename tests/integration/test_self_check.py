@@ -9,7 +9,7 @@ from structlog.testing import CapturingLogger
 
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
 from scheduler.kube import self_check as access
-from simulator.apiserver import LIKE_1_36, ApiServer
+from simulator.apiserver import GROUPS, LIKE_1_36, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, rig, rig_on, until
@@ -120,7 +120,7 @@ async def test_permissions_are_checked_where_a_plugin_needs_them(
 
 async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(clock: HastyClock) -> None:
     """A proxy in between answers 404 to all: a replica that sees the cluster must get the lease."""
-    bare = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "v1"])
+    bare = ApiServer(clock=clock, served=[*(group for group in LIKE_1_36 if group != "v1"), *GROUPS])
     election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
     async with bare, rig_on(bare, clock=clock, leader_election=election) as cluster:
         daemon = cluster.daemon

@@ -16,7 +16,7 @@ from scheduler.eventhandlers import pods
 from scheduler.kube import events as recorder, leader_election as lease, reflector
 from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
 from scheduler.server import cache_dump as cachedump
-from simulator.apiserver import ApiServer
+from simulator.apiserver import GROUPS, LIKE_1_36, ApiServer
 from tests.hostile import LARGE, SMALL, fields
 from tests.integration.daemon import Rig, rig_on, until
 
@@ -152,7 +152,7 @@ def fill(server: ApiServer) -> int:
     stored = 0
     for spec in WATCHED_NOW:
         for name, raw in hostile(spec):
-            server.store(spec.plural, raw, name=name, namespace="default" if spec.namespaced else "")
+            server.store(spec.name, raw, name=name, namespace="default" if spec.namespaced else "")
             stored += 1
     return stored
 
@@ -170,7 +170,7 @@ def is_bound(server: ApiServer, name: str) -> bool:
     ],
 )
 async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, has_watch_list: bool) -> None:
-    server = ApiServer(watch_list=has_watch_list)
+    server = ApiServer(served=(*LIKE_1_36, *GROUPS), watch_list=has_watch_list)
     if not is_watched:
         assert fill(server) > 500
     async with server, rig_on(server) as cluster:
