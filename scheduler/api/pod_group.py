@@ -83,10 +83,7 @@ class PodGroupStatus(Frozen, frozen=True):
 
 
 class PodGroup(NamespacedObject, frozen=True):
-    """A PodGroup of scheduling.k8s.io/v1beta1.
-
-    Upstream: staging/src/k8s.io/api/scheduling/v1beta1/types.go PodGroup
-    """
+    """A PodGroup of scheduling.k8s.io/v1beta1."""
 
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()

@@ -72,7 +72,7 @@ class GroupOutcome:
 class GroupCycle:
     """Decide for the pods of one group at a time. Owned by the scheduling loop.
 
-    Upstream: pkg/scheduler/schedule_one_podgroup.go podGroupSchedulingDefaultAlgorithm
+    Upstream: pkg/scheduler/schedule_one_podgroup.go podGroupCycle
     """
 
     cycle: Cycle

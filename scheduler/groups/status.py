@@ -26,7 +26,7 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 class GroupStatus:
     """Report the attempts of groups. No call blocks.
 
-    Upstream: pkg/scheduler/schedule_one_podgroup.go updatePodGroupCondition
+    Upstream: pkg/scheduler/schedule_one_podgroup.go submitPodGroupAlgorithmResult
     """
 
     def __init__(self, writer: Writer, recorder: Recorder) -> None:

@@ -54,10 +54,7 @@ class GroupVerdicts:
         return wanted.least - self._placed_count(group)
 
     def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
-        """Return the outcome of a group that cannot be tried; None if it can.
-
-        Upstream: pkg/scheduler/schedule_one_podgroup.go validatePodGroup
-        """
+        """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §9)."""
         wanted = self.cluster.pod_groups.get(group)
         if wanted is None:
             return None
@@ -117,10 +114,7 @@ class GroupVerdicts:
     # -- texts -------------------------------------------------------------------------------------------------------
 
     def _text(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
-        """Return why the group was refused.
-
-        Upstream: pkg/scheduler/framework/plugins/gangscheduling/gangscheduling.go PlacementFeasible
-        """
+        """Return why the group was refused: the numbers of its pods, as kube-scheduler of this version has them."""
         wanted = self.cluster.pod_groups.get(group)
         least = wanted.least if wanted is not None else found.least
         placed = self._placed_count(group) + found.placed_count
