@@ -29,7 +29,7 @@ def written(directory: Path, *flags: str) -> str:
 
 @pytest.mark.parametrize("gates", ["", "groups"])
 def test_a_configuration_that_kube_scheduler_wrote_loads(tmp_path: Path, gates: str) -> None:
-    """Only the names must be changed that two schedulers may not share; plugins for groups are left out."""
+    """Only the names must be changed that two schedulers may not share; two plugins for groups are left out."""
     version = closest_version(VERSION)
     flags = [f"--feature-gates={OF_GROUPS[version]}"] if gates else []
     text = written(tmp_path, *flags)
@@ -41,5 +41,7 @@ def test_a_configuration_that_kube_scheduler_wrote_loads(tmp_path: Path, gates: 
     configuration = parse(text, source="configuration.yaml", feature_gates=gates_on({}, version))
     profile = build_profiles(configuration)["kubestow"]
 
-    assert bool(profile.resolved.absent) == bool(gates)
+    assert set(profile.resolved.absent) <= {"TopologyPlacementGenerator", "PodGroupPodsCount"}
+    assert bool(profile.resolved.absent) == (bool(gates) and "Topology" in OF_GROUPS[version])
+    assert [plugin.name for plugin in profile.pre_enqueue].count("GangScheduling") == 1
     assert "VolumeBinding" in [ref.name for ref in profile.resolved.points["filter"]]

@@ -19,7 +19,7 @@ from tests.deploy.running import bound, daemon, fill
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 170_000_000
-EXAMPLES = ("demo", "devices", "preemption", "volumes")
+EXAMPLES = ("demo", "devices", "groups", "preemption", "volumes")
 RESTRICTED = ("--rm", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", "--no-healthcheck")
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the image

@@ -191,7 +191,7 @@ _NAMES: Final = (
 
 UNASKED: Final[Mapping[str, str]] = {
     "NodeName": "a pod with spec.nodeName is never in a scheduler's queue",
-    "UnsupportedFeatures": "refuses what kube-scheduler does not refuse",
+    "GangScheduling": "the recordings have no groups, which kube-scheduler has only behind a gate",
 }
 """Plugins whose part no scenario can show, and why."""
 
