@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.core_v1 import Pod, PodCondition, ResourceMap
 from scheduler.api.meta import Frozen, Int32, Key, NamespacedObject
 
 POD_GROUP: Final = "PodGroup"
@@ -126,10 +126,12 @@ class CoschedulingSpec(Frozen, frozen=True):
     """`spec` of scheduling.x-k8s.io."""
 
     min_member: Int32 = 1
+    min_resources: ResourceMap = {}
+    """What all pods of the group need together, so that it is not started with less."""
 
 
 class CoschedulingPodGroup(NamespacedObject, frozen=True):
-    """A PodGroup of scheduling.x-k8s.io/v1alpha1. `minResources` and `scheduleTimeoutSeconds` are not read."""
+    """A PodGroup of scheduling.x-k8s.io/v1alpha1. `scheduleTimeoutSeconds` is not read."""
 
     spec: CoschedulingSpec = CoschedulingSpec()
 

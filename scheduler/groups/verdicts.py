@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from scheduler.api.core_v1 import Pod
-from scheduler.api.pod_group import GroupKey, PodGroup
-from scheduler.api.podinfo import PodInfo
+from scheduler.api.pod_group import CoschedulingPodGroup, GroupKey, PodGroup
+from scheduler.api.podinfo import CPU, PodInfo, allocatable
 from scheduler.cache.cluster import Cluster
+from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.feature_gates import GROUP_TEXTS
@@ -26,6 +29,8 @@ from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
 
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
+FIT: Final = "NodeResourcesFit"
+"""The plugin whose events say that a node has more free resources."""
 GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
 
@@ -66,7 +71,10 @@ class GroupVerdicts:
             return self._all(members, text, self._refused)
         priority = wanted.spec.priority or 0 if isinstance(wanted, PodGroup) else members[0].info.priority
         text = self._disagreement(members[0].info.pod, group, priority)
-        return self.failed(members, text) if text else None
+        if text:
+            return self.failed(members, text)
+        text = self._shortage(wanted) if isinstance(wanted, CoschedulingPodGroup) else ""
+        return self._all(members, text, self._short) if text else None
 
     def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
         """Return the outcome of a group whose attempt failed with this error."""
@@ -151,6 +159,30 @@ class GroupVerdicts:
                 return f"{head} preemption policy, got {own_policy}{name} and {policy}"
         return ""
 
+    def _shortage(self, wanted: CoschedulingPodGroup) -> str:
+        """Return which of the resources in minResources all nodes together lack; "" if none.
+
+        What the pods of the group request that have a node counts as there. O(resources × nodes).
+        """
+        nodes, rows = self.cluster.nodes, self.cluster.nodes.resources()
+        usable = nodeset.slots(nodes.present & ~nodes.unschedulable, nodes.capacity)
+        for resource, needed in allocatable(wanted.spec.min_resources).items():
+            free = 0
+            if resource in rows:
+                row = rows[resource]
+                free = int(np.maximum(nodes.allocatable[row, usable] - nodes.requested[row, usable], 0).sum())
+            held = (
+                self.cluster.get(pod.metadata.uid) for pod in self.cluster.pod_groups.members(wanted.group).values()
+            )
+            used = sum(info.requests.get(resource, 0) for info in held if info is not None)
+            if needed > free + used:
+                unit = "m" if resource == CPU else ""
+                return (
+                    f'pod group "{wanted.metadata.name}": minResources cannot be satisfied: '
+                    f"{needed - used}{unit} {resource} needed, {free}{unit} free on all nodes together"
+                )
+        return ""
+
     def _placed_count(self, group: GroupKey) -> int:
         members = self.cluster.pod_groups.members(group).values()
         return sum(bool(pod.spec.node_name) or self._is_on_its_way(pod.metadata.uid) for pod in members)
@@ -165,13 +197,19 @@ class GroupVerdicts:
     ) -> GroupOutcome:
         return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text)
 
-    def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Outcome:
+    def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Unschedulable:
         rejection = Rejection(GANGS, Code.UNSCHEDULABLE, (text,))
         diagnosis = Diagnosis(0)
         diagnosis.refuse(rejection)
         record = record or self._record(queued)
         record.node, record.result, record.message = "", "unschedulable", text
         return Unschedulable(diagnosis, text, "", record)
+
+    def _short(self, queued: QueuedPodInfo, text: str) -> Outcome:
+        """Refuse a pod until the group changes, or a node has more free resources."""
+        outcome = self._refused(queued, text)
+        outcome.diagnosis.unschedulable_plugins.add(FIT)
+        return outcome
 
     def _failed(self, queued: QueuedPodInfo, text: str) -> Outcome:
         record = self._record(queued)

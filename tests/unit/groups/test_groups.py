@@ -387,6 +387,45 @@ async def test_what_cannot_be_obeyed_is_refused_by_name(spec: dict[str, Any], fi
     assert bound(sched) == ["a"]
 
 
+async def test_resources_that_the_group_needs_in_total() -> None:
+    """The Spark operator writes minMember 1, and minResources for the driver and all executors."""
+    sched = harness("n1")
+    sched.node("cordoned", cpu="64", unschedulable=True)
+    sched.group("g", 1, COSCHEDULING_POD_GROUP, minResources={"cpu": "6", "memory": "1Gi"})
+    sched.pod("driver", cpu="1", **LABELLED)
+    await sched.settle()
+    text = 'pod group "g": minResources cannot be satisfied: 6000m cpu needed, 4000m free on all nodes together'
+    assert (bound(sched), sched.message("driver")) == ([], text)
+
+    sched.node("n2", cpu="3")
+    await sched.later(1.5)
+    assert bound(sched) == ["driver"]
+
+    sched.pod("driver", cpu="1", on="n1", **LABELLED)
+    sched.pod("executor", cpu="1", **LABELLED)
+    await sched.settle()
+    assert bound(sched) == ["driver", "executor"], "the group has started"
+
+
+async def test_running_pods_count_as_resources_that_are_there() -> None:
+    sched = harness("n1")
+    sched.group("g", 2, COSCHEDULING_POD_GROUP, minResources={"cpu": "4"})
+    sched.pod("a", cpu="3", on="n1", **LABELLED)
+    sched.pod("b", cpu="1", **LABELLED)
+    await sched.settle()
+
+    assert bound(sched) == ["b"]
+
+
+async def test_a_resource_that_no_node_has() -> None:
+    sched = harness("n1")
+    sched.group("g", 1, COSCHEDULING_POD_GROUP, minResources={"example.com/gpu": "1"})
+    sched.pod("a", cpu="1", **LABELLED)
+    await sched.settle()
+
+    assert sched.message("a").endswith("1 example.com/gpu needed, 0 free on all nodes together")
+
+
 # -- what is reported ----------------------------------------------------------------------------------------------------
 
 
