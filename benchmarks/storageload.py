@@ -40,11 +40,11 @@ _Object = Mapping[str, Any]
 class StoragePlane(ControlPlane):
     """A control plane whose controllers have a high client limit."""
 
-    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
+    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES, *more: str) -> None:
         """As every ControlPlane, with the limits of the schedulers that are measured."""
         limits = ("--kube-api-qps=5000", "--kube-api-burst=10000")
         which = (f"--kubeconfig={self.kubeconfig}", f"--controllers={','.join(names)}", "--leader-elect=false")
-        await self._start_client(CONTROLLERS, (*which, *limits))
+        await self._start_client(CONTROLLERS, (*which, *limits, *more))
 
 
 @dataclass(slots=True)

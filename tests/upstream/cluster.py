@@ -21,23 +21,25 @@ _RESOURCES = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "pods"
 
 
 @asynccontextmanager
-async def cluster(scheduler: str, logs: Path) -> AsyncIterator[ControlPlane]:
+async def cluster(scheduler: str, logs: Path, *, has_groups: bool = False) -> AsyncIterator[ControlPlane]:
     """Start everything, yield the control plane, and end everything; `scheduler` is `KUBESTOW` or `KUBE`.
 
     All default controllers run, admission is the default, and privileged pods are allowed. The log files of all servers
-    are moved to `logs`, also after a failure.
+    are moved to `logs`, also after a failure. With `has_groups` all components have the gate for groups of pods.
     """
     binaries()
-    plane = ControlPlane(default_admission=True, apiserver_flags=["--allow-privileged"])
+    gate = ["--feature-gates=GenericWorkload=true"] if has_groups else []
+    served = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if has_groups else []
+    plane = ControlPlane(default_admission=True, apiserver_flags=["--allow-privileged", *gate, *served])
     await plane.start()
     with ExitStack() as cleanup:
         cleanup.callback(plane.stop)
         cleanup.callback(_keep, plane, logs)
-        await plane.start_controllers(["*"])
+        await plane.start_controllers(["*"], *gate)
         cleanup.callback(_start_kwok(plane).stop)
         await _create_nodes(plane)
         if scheduler == KUBE:
-            await plane.start_scheduler()
+            await plane.start_scheduler(None, *gate)
         else:
             cleanup.enter_context(daemon(plane, DEFAULT_SCHEDULER, flags=["--allow-default-scheduler"]))
         yield plane

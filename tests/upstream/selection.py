@@ -48,6 +48,8 @@ _VIEWS = (
         " should report shareableSummary for a pool with shareable devices"
     ),
 )
+GANG_SCHEDULING = "[sig-scheduling] GangScheduling "
+"""The beginning of the names of the tests of the plugin GangScheduling, from 1.37 on."""
 _GANG = ("should schedule pods only when quorum is reached", "should schedule pods with basic scheduling policy")
 _GROUP_PREEMPTION = (
     "should preempt entire group with All disruption mode by a pod group",

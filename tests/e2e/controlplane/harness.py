@@ -148,8 +148,8 @@ class ControlPlane:
         await self.stop_apiserver(gracefully=gracefully)
         await self.start_apiserver()
 
-    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES) -> None:
-        """Start kube-controller-manager with just these controllers; `*` stands for all that are on by default.
+    async def start_controllers(self, names: Sequence[str] = STORAGE_AND_DEVICES, *more: str) -> None:
+        """Start kube-controller-manager with just these controllers, and more flags; `*` stands for all that are on by default.
 
         Without nodelifecycle, nodes need no heartbeat.
         """
@@ -162,6 +162,7 @@ class ControlPlane:
             f"--pvclaimbinder-sync-period={self._volume_resync_s}s",
             f"--service-account-private-key-file={self._key}",  # for the controllers of ServiceAccounts and their tokens
             f"--root-ca-file={self.ca_file}",
+            *more,
         )
         await self._start_client("kube-controller-manager", flags)
 
