@@ -19,26 +19,26 @@ from typing import Final
 import structlog
 
 from scheduler.core.cooperative import Work
-from scheduler.groups.cycle import BY_SCORES, GroupSearch, by_kind, in_turn
+from scheduler.groups.cycle import GroupSearch, by_kind, in_turn
 from tests.unit.groups.worlds import drawn, ended, has_started
 
 Run = Callable[[GroupSearch], Work[bool]]
 
 
 def _in_given_order(search: GroupSearch) -> Work[bool]:
-    return (yield from search.place(search.members, BY_SCORES))
+    return (yield from search.place(search.members, search.by_scores))
 
 
 def _hardest_first(search: GroupSearch) -> Work[bool]:
     kinds = by_kind(search.members)
     order = yield from search.hardest_first(kinds)
-    return (yield from search.place(in_turn(order, kinds), BY_SCORES))
+    return (yield from search.place(in_turn(order, kinds), search.by_scores))
 
 
 ALGORITHMS: Final[Mapping[str, Run]] = {
     "one pass, in the order of the pods": _in_given_order,
     "one pass, the hardest first": _hardest_first,
-    "the whole search": GroupSearch.run,
+    "the whole search": GroupSearch.search,
 }
 
 
@@ -58,15 +58,15 @@ async def _placed(seed: int) -> tuple[bool, float]:
 async def _main(seeds: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     worlds = [seed for seed in range(seeds) if drawn(seed).is_placeable()]
-    run = GroupSearch.run
+    run = GroupSearch.search
     print(f"{len(worlds)} of {seeds} groups can be placed")
     for name, algorithm in ALGORITHMS.items():
-        GroupSearch.run = algorithm  # type: ignore[method-assign, assignment]
+        GroupSearch.search = algorithm  # type: ignore[method-assign, assignment]
         results = [await _placed(seed) for seed in worlds]
         placed = sum(is_placed for is_placed, _ in results)
         median_ms = 1000 * statistics.median(took_s for _, took_s in results)
         print(f"{name:36} {placed:4} placed, {placed / len(worlds):6.1%}; median {median_ms:.1f} ms")
-    GroupSearch.run = run  # type: ignore[method-assign]
+    GroupSearch.search = run  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

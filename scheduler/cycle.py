@@ -123,13 +123,14 @@ class Cycle:
         """
         return paced(self._scheduling_cycle(pod, attempts, consultation, mode), self.clock)
 
-    def feasible(self, pod: PodInfo) -> Work[NodeSet]:
-        """Return the nodes that pass PreFilter and Filter. Verify may refuse some of them."""
+    def feasible(self, pod: PodInfo, within: NodeSet | None = None) -> Work[NodeSet]:
+        """Return the nodes that pass PreFilter and Filter, of these or of all. Verify may refuse some of them."""
         runner, state = self.runners[pod.pod.spec.scheduler_name], CycleState()
         pre = runner.pre_filter(state, pod)
         if pre.rejection is not None:
             return nodeset.EMPTY
-        return (yield from runner.filter(state, pod, pre.nodes, exact=False))[0]
+        nodes = pre.nodes if within is None else pre.nodes & within
+        return (yield from runner.filter(state, pod, nodes, exact=False))[0]
 
     def _scheduling_cycle(
         self, pod: PodInfo, attempts: int, consultation: Consultation | None, mode: AttemptMode
@@ -173,8 +174,8 @@ class Cycle:
     def _schedule_pod(
         self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, record: DecisionRecord
     ) -> Work[int | Unschedulable]:
-        nodes = self.cluster.nodes
-        record.node_count = len(nodes)
+        nodes, within = self.cluster.nodes, state.mode.within
+        record.node_count = len(nodes) if within is None else (nodes.present & within).bit_count()
         if not record.node_count:
             return _unfit(Diagnosis(0), NO_NODES, record, nominate="")
         began = self.clock.now()
@@ -185,6 +186,8 @@ class Cycle:
             diagnosis = self._pre_filter_diagnosis(pre, record.node_count)
             return (yield from self._run_post_filter(runner, state, pod, diagnosis, record))
         pre.nodes &= ~state.mode.besides
+        if within is not None:
+            pre.nodes &= within
         # A nominated node was emptied for this pod. It is tried alone and without scores.
         slot, on_nominated = yield from self._nominated(runner, state, pod)
         if slot is not None:
@@ -240,7 +243,7 @@ class Cycle:
         """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
         name = runner.ahead.nominated_to(pod)
         slot = self.cluster.nodes.present_slot(name) if name else None
-        if slot is None:
+        if slot is None or not state.mode.allows(slot):
             return None, {}
         passed, groups = yield from runner.filter(state, pod, 1 << slot, exact=True)
         if not passed:

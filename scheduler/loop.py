@@ -209,18 +209,24 @@ class SchedulingLoop:
         if not self._cluster.pod_groups.is_complete(group):
             self._queue.put_back(queued)  # it was complete when the pod entered the queue
             return True
-        least = verdicts.lacks(group)
-        if least <= 0:
+        lacking = verdicts.lacks(group)
+        if lacking <= 0 and not verdicts.is_confined(group):
             return False
-        mates = self._queue.take(
+        others = [
             uid for pod in self._cluster.pod_groups.members(group).values() if (uid := pod.metadata.uid) != queued.uid
-        )
+        ]
+        if lacking > 0 and (late := self._queue.last_after_error(others)) is not None:
+            # One pod that another event brings back must not shorten the back-off of a group that fails again and again.
+            self._queue.put_back(queued, like=late)
+            return True
+        mates = self._queue.take(others)
         tried = [queued, *(mate for mate in mates if not self._is_skipped(mate.info))]
         members = sorted(tried, key=lambda each: each.order)
         found: GroupOutcome | None = verdicts.refusal(group, members)
         if found is None:
             try:
-                found = await self._driven(self._parts.group_cycle.attempt(members, least))
+                attempt = self._parts.group_cycle.attempt(members, max(1, lacking), verdicts.domains(group))
+                found = await self._driven(attempt)
             except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)
                 self._parts.shared.errors.record("attempt", error, "attempt failed", pod=queued.info.key)
                 found = verdicts.failed(members, shortened(repr(error)))
@@ -229,8 +235,8 @@ class SchedulingLoop:
                     self._queue.done(each.uid)
                 return True
         self._report(group, members, found, popped_at)
-        if found.is_placed:
-            self._parts.binder.barriers.hold(group, least)
+        if found.is_placed and lacking > 0:
+            self._parts.binder.barriers.hold(group, lacking)
         turn = self._clock.now()
         for each, outcome in verdicts.verdicts(group, members, found):
             self._parts.records.add(outcome.record)

@@ -42,6 +42,7 @@ __all__ = ["Nominator", "QueueEntry", "QueueProfile", "QueuedPodInfo", "Scheduli
 
 _ADDED: Final = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+_LEFT_ALONE: Final = frozenset({Place.GATED, Place.ERROR_BACKOFF})
 
 
 class SchedulingQueue:
@@ -163,23 +164,34 @@ class SchedulingQueue:
     def take(self, uids: Iterable[str]) -> list[QueuedPodInfo]:
         """Return those of these pods that could be tried, now in flight (docs/spec/groups.md §4).
 
-        They may be ready, back off or wait for an event: a group is tried with all its pods. Gated pods stay.
+        They may be ready, back off or wait for an event: a group is tried with all its pods. Gated pods stay, and pods that back
+        off after an error.
         """
         taken = []
         for uid in uids:
             queued = self.places.get(uid)
-            if queued is None or queued.place is Place.GATED or not self.in_flight.begin(queued):
+            if queued is None or queued.place in _LEFT_ALONE or not self.in_flight.begin(queued):
                 continue
             self.places.remove(uid)
             self._begin(queued)
             taken.append(queued)
         return taken
 
-    def put_back(self, queued: QueuedPodInfo) -> None:
-        """Return a pod that was popped and not tried: PreEnqueue decides about it again. Includes `done`."""
+    def last_after_error(self, uids: Iterable[str]) -> QueuedPodInfo | None:
+        """Return the one of these pods whose back-off after an error ends last; None if none of them has one."""
+        found = (queued for uid in uids if (queued := self.places.get(uid)) and queued.place is Place.ERROR_BACKOFF)
+        return max(found, key=self.places.backoff.until, default=None)
+
+    def put_back(self, queued: QueuedPodInfo, *, like: QueuedPodInfo | None = None) -> None:
+        """Return a pod that was popped and not tried: PreEnqueue decides about it again. Includes `done`.
+
+        With `like` it backs off as long as this pod, else it is ready.
+        """
         queued.attempts -= 1
         self.done(queued.uid)
-        if self.places.enter(queued, Place.ACTIVE, _ADDED):
+        if like is not None:
+            queued.backoff_until = self.places.backoff.until(like)
+        if self.places.enter(queued, Place.ACTIVE if like is None else Place.ERROR_BACKOFF, _ADDED):
             self._on_ready()
 
     def _begin(self, queued: QueuedPodInfo) -> None:

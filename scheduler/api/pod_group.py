@@ -111,11 +111,15 @@ class PodGroup(NamespacedObject, frozen=True):
         return max(1, gang.min_count) if gang is not None else 1
 
     @property
+    def topology_key(self) -> str:
+        """The label that must have one value on the nodes of all its pods; "" if there is none. The API allows one."""
+        return next((each.key for each in self.spec.scheduling_constraints.topology), "")
+
+    @property
     def unsupported(self) -> str:
         """The field that forbids a start, because this version does not know how to obey it; "" if there is none."""
         spec = self.spec
         fields = {
-            "spec.schedulingConstraints.topology": spec.scheduling_constraints.topology,
             "spec.resourceClaims": spec.resource_claims,
             "spec.parentCompositePodGroupName": spec.parent_composite_pod_group_name,
         }
@@ -138,6 +142,7 @@ class CoschedulingPodGroup(NamespacedObject, frozen=True):
     api_version: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
     is_gang: ClassVar[bool] = True
     unsupported: ClassVar[str] = ""
+    topology_key: ClassVar[str] = ""
 
     @property
     def group(self) -> GroupKey:

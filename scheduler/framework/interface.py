@@ -158,6 +158,12 @@ class AttemptMode:
     """Whether the fullest of the nodes is taken, whatever the scores are."""
     besides: NodeSet = EMPTY
     """Nodes that are left out. What the attempt says about them has no meaning."""
+    within: NodeSet | None = None
+    """The nodes that exist for the attempt, and that it counts; None for all."""
+
+    def allows(self, slot: int) -> bool:
+        """Return whether the node at this slot may be chosen."""
+        return not self.besides >> slot & 1 and (self.within is None or bool(self.within >> slot & 1))
 
 
 ALONE: Final = AttemptMode()

@@ -11,35 +11,37 @@ Where that does not help either, the pod that failed goes first, with all pods l
 group the last step is a search in depth: the pod before the one that failed goes to another node. Two rules
 end it early. If the failed pod fits nowhere without the plan, no order helps. And if all pods are alike and do not depend on
 each other, there is only one order.
+
+A group with a topology constraint is placed in one domain after the other. The first that takes all pods is chosen, else the one
+that takes the most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, paced
-from scheduler.core.nodeset import EMPTY
-from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.interface import AttemptMode
 from scheduler.framework.nominator import Nominator
+from scheduler.groups.domains import Domain
 from scheduler.metrics.metrics import Metrics
 from scheduler.plan import Placement, Plan
 from scheduler.queue import QueuedPodInfo
 
-BY_SCORES: Final = AttemptMode(preempts=False)
-_PACKED: Final = AttemptMode(preempts=False, packs=True)
 _ROUNDS: Final = 12
 """Orders that are tried after the first two."""
 _ATTEMPTS_PER_POD: Final = 4
 _MORE_ATTEMPTS: Final = 600
 _DEPTH_FIRST_PODS: Final = 16
 _DEPTH_FIRST_ATTEMPTS: Final = 300
-"""The search ends after 4 attempts per pod and these, also within a round."""
+"""The search ends after 4 attempts per pod and these, also within a round. The domains of a group share these, not the 4."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,10 @@ class GroupOutcome:
     """The pods that the group lacked at the beginning."""
     refusal: str = ""
     """Why no pod was tried; "" if one was."""
+    domain_count: int = 0
+    """The number of domains that were tried in vain; the outcomes are those of the first one."""
+    rejecters: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    """By uid, the plugins that rejected the pod in any of these domains."""
 
     @property
     def placed_count(self) -> int:
@@ -81,58 +87,101 @@ class GroupCycle:
     clock: Clock
     metrics: Metrics
 
-    def attempt(self, members: Sequence[QueuedPodInfo], least: int) -> Work[GroupOutcome]:
-        """Place at least this number of the pods. Yields as `Cycle.attempt`; cancelled, it leaves nothing in the cache.
+    def attempt(
+        self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None = None
+    ) -> Work[GroupOutcome]:
+        """Place at least this number of the pods, in one of the domains if there are any.
 
-        While it yields, its placements are in the cache: nothing may be decided about another pod.
+        Yields as `Cycle.attempt`; cancelled, it leaves nothing in the cache. While it yields, its placements are in the cache:
+        nothing may be decided about another pod.
         """
-        return paced(self._attempt(members, least), self.clock)
+        return paced(self._attempt(members, least, domains), self.clock)
 
-    def _attempt(self, members: Sequence[QueuedPodInfo], least: int) -> Work[GroupOutcome]:
-        search, began = GroupSearch(self, members, least), self.clock.now()
+    def _attempt(
+        self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
+    ) -> Work[GroupOutcome]:
+        plan, began = Plan(self.cluster), self.clock.now()
         self.cluster.is_planning = True
         try:
             with self.nominator.without(queued.info for queued in members):
-                is_placed = yield from search.run()
-            if is_placed:
-                search.plan.keep()
-            return GroupOutcome(is_placed, search.outcomes, least)
+                if domains is None:
+                    found = yield from GroupSearch(self, plan, members, least).run()
+                else:
+                    found = yield from self._in_one_domain(plan, members, least, domains)
+            if found.is_placed:
+                plan.keep()
+            return found
         finally:
-            search.plan.end()
+            plan.end()
             self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
+
+    def _in_one_domain(
+        self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain]
+    ) -> Work[GroupOutcome]:
+        """Place the pods in the first domain that takes all of them, else in the one that takes the most."""
+        searches = [GroupSearch(self, plan, members, least, each.nodes, len(domains)) for each in domains]
+        results: list[GroupOutcome] = []
+        rejecters: dict[str, set[str]] = {}
+        for search in searches:
+            found = yield from search.run()
+            if found.error or (found.is_placed and found.placed_count == len(members)):
+                return found
+            plan.drop(0)
+            results.append(found)
+            for uid, outcome in found.outcomes.items():
+                if isinstance(outcome, Unschedulable):
+                    rejecters.setdefault(uid, set()).update(outcome.diagnosis.unschedulable_plugins)
+        enough = [at for at, found in enumerate(results) if found.is_placed]
+        for at in sorted(enough, key=lambda at: -results[at].placed_count):
+            # Ties of nodes are broken by chance, and the search may end otherwise than before.
+            if (found := (yield from searches[at].run())).is_placed:
+                return found
+        return replace(results[0], is_placed=False, domain_count=len(domains), rejecters=rejecters)
 
 
 @dataclass(eq=False, repr=False)
 class GroupSearch:
-    """The search for one group: rounds of attempts, each in another order."""
+    """The search for one group: rounds of attempts, each in another order. Its placements are added to `plan`, which is empty."""
 
     parts: GroupCycle
+    plan: Plan
     members: Sequence[QueuedPodInfo]
     least: int
-    plan: Plan = field(init=False)
+    within: NodeSet | None = None
+    """The nodes of a domain; None for all nodes."""
+    domain_count: int = 1
+    """The number of domains that are searched like this one."""
     outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
     """Of the last round."""
-    _attempts_left: int = field(init=False)
+    by_scores: AttemptMode = field(init=False)
+    _packed: AttemptMode = field(init=False)
+    _attempts_left: int = field(default=0, init=False)
     _failed: QueuedPodInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.plan = Plan(self.parts.cluster)
-        self._attempts_left = _ATTEMPTS_PER_POD * len(self.members) + _MORE_ATTEMPTS
+        self.by_scores = AttemptMode(preempts=False, within=self.within)
+        self._packed = replace(self.by_scores, packs=True)
 
-    def run(self) -> Work[bool]:
+    def run(self) -> Work[GroupOutcome]:
+        """Place enough of the pods; then the plan is in force."""
+        self._attempts_left = _ATTEMPTS_PER_POD * len(self.members) + _MORE_ATTEMPTS // self.domain_count
+        is_placed = yield from self.search()
+        return GroupOutcome(is_placed, self.outcomes, self.least)
+
+    def search(self) -> Work[bool]:
         """Return whether enough pods are placed; then the plan is in force."""
         kinds = by_kind(self.members)
         if len(kinds) == 1 and not _depends_on_mates(self.members[0].info):
-            return (yield from self.place(self.members, BY_SCORES))
+            return (yield from self.place(self.members, self.by_scores))
         order = hardest = yield from self.hardest_first(kinds)
-        if (yield from self.place(in_turn(order, kinds), BY_SCORES)):
+        if (yield from self.place(in_turn(order, kinds), self.by_scores)):
             return True
         seen: set[tuple[Hashable, ...]] = set()
         while tuple(order) not in seen and len(seen) < _ROUNDS and self._attempts_left:
             seen.add(tuple(order))
             before = self.outcomes
-            if (yield from self.place(in_turn(order, kinds), _PACKED)):
+            if (yield from self.place(in_turn(order, kinds), self._packed)):
                 return True
             failed = self._failed
             if failed is None or not (yield from self._fits_alone(failed)):
@@ -151,13 +200,13 @@ class GroupSearch:
         """
         if len(members) > _DEPTH_FIRST_PODS:
             return False
-        before, self._attempts_left = self.outcomes, _DEPTH_FIRST_ATTEMPTS
+        before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
         self.plan.drop(0)
         self.outcomes = {}
         needed, rest = members[-self.least :], members[: -self.least]
         if (yield from self._descend(needed, 0)):
             self._attempts_left = len(rest)
-            yield from self._place_each(rest, _PACKED)
+            yield from self._place_each(rest, self._packed)
             return True
         self.plan.drop(0)
         self.outcomes = before
@@ -169,7 +218,7 @@ class GroupSearch:
             return True
         queued, tried = members[at], EMPTY
         while self._attempts_left:
-            outcome = yield from self._attempt(queued, AttemptMode(preempts=False, packs=True, besides=tried))
+            outcome = yield from self._attempt(queued, replace(self._packed, besides=tried))
             yield
             if not isinstance(outcome, Scheduled):
                 return False
@@ -222,7 +271,7 @@ class GroupSearch:
     def _fits_alone(self, queued: QueuedPodInfo) -> Work[bool]:
         """Return whether the pod finds a node without the rest of the plan."""
         self._attempts_left = max(0, self._attempts_left - 1)
-        outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=BY_SCORES)
+        outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.parts.cluster, outcome))
             self.plan.drop(0)
@@ -233,7 +282,7 @@ class GroupSearch:
         keys: dict[Hashable, tuple[int, float, str]] = {}
         for kind, members in kinds.items():
             info = members[0].info
-            nodes = yield from self.parts.cycle.feasible(info)
+            nodes = yield from self.parts.cycle.feasible(info, self.within)
             keys[kind] = (nodes.bit_count(), -self._share(info), info.key)
             yield
         return sorted(keys, key=keys.__getitem__)

@@ -25,12 +25,14 @@ from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.groups.cycle import GroupOutcome
+from scheduler.groups.domains import Domain, DomainError, domains
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
 
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
 FIT: Final = "NodeResourcesFit"
 """The plugin whose events say that a node has more free resources."""
+NO_DOMAIN: Final = "no feasible placements found"
 GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
 
@@ -58,6 +60,15 @@ class GroupVerdicts:
             return 0
         return wanted.least - self._placed_count(group)
 
+    def is_confined(self, group: GroupKey) -> bool:
+        """Return whether a topology constraint says on which nodes the pods may be, also after the start."""
+        wanted = self.cluster.pod_groups.get(group)
+        return wanted is not None and bool(wanted.topology_key)
+
+    def domains(self, group: GroupKey) -> list[Domain] | None:
+        """Return the domains in which the group may be placed; None if it has no constraint. Raises DomainError."""
+        return domains(self.cluster, group, quoted=GROUP_TEXTS in self.gates)
+
     def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
         """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §9)."""
         wanted = self.cluster.pod_groups.get(group)
@@ -74,7 +85,13 @@ class GroupVerdicts:
         if text:
             return self.failed(members, text)
         text = self._shortage(wanted) if isinstance(wanted, CoschedulingPodGroup) else ""
-        return self._all(members, text, self._short) if text else None
+        if text:
+            return self._all(members, text, self._short)
+        try:
+            has_no_domain = self.domains(group) == []
+        except DomainError as error:
+            return self.failed(members, str(error))
+        return self._all(members, NO_DOMAIN, self._refused) if has_no_domain else None
 
     def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
         """Return the outcome of a group whose attempt failed with this error."""
@@ -85,17 +102,21 @@ class GroupVerdicts:
     ) -> Iterator[tuple[QueuedPodInfo, Outcome]]:
         """Yield the outcome of each pod."""
         error, text = found.error, "" if found.is_placed else self._text(group, members, found)
+        is_confined = self.is_confined(group)
         for queued in members:
             outcome = found.outcomes.get(queued.uid)
+            if isinstance(outcome, Unschedulable) and is_confined:
+                # No plugin saw the nodes outside of the domain. The events of GangScheduling say when they count.
+                outcome.diagnosis.unschedulable_plugins |= {GANGS, *found.rejecters.get(queued.uid, ())}
             if error and not isinstance(outcome, SchedulingFailed):
                 yield queued, self._failed(queued, self._spread_error(group, error))
             elif isinstance(outcome, Scheduled) and not found.is_placed:
-                yield queued, self._refused(queued, self._parent_text(group, text), outcome.record)
+                yield queued, self._refused(queued, self._parent_text(group, text), outcome.record, found)
             elif isinstance(outcome, Unschedulable) and not found.is_placed:
                 outcome.nominate = ""  # a refused group holds no capacity
                 yield queued, outcome
             elif outcome is None:
-                yield queued, self._refused(queued, text or self._text(group, members, found))
+                yield queued, self._refused(queued, text or self._text(group, members, found), None, found)
             else:
                 yield queued, outcome
 
@@ -127,10 +148,12 @@ class GroupVerdicts:
         least = wanted.least if wanted is not None else found.least
         placed = self._placed_count(group) + found.placed_count
         failed, remaining = len(found.outcomes) - found.placed_count, len(members) - len(found.outcomes)
+        tried = found.domain_count
+        head = f"0/{tried} placements are available, first placement status: " if tried else ""
         if GROUP_TEXTS in self.gates:
             counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
-            return f"scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
-        return f"minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
+        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
 
     def _parent_text(self, group: GroupKey, text: str) -> str:
         return f'parent pod group "{group.name}" is unschedulable' if GROUP_TEXTS in self.gates else text
@@ -197,10 +220,18 @@ class GroupVerdicts:
     ) -> GroupOutcome:
         return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text)
 
-    def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Unschedulable:
+    def _refused(
+        self,
+        queued: QueuedPodInfo,
+        text: str,
+        record: DecisionRecord | None = None,
+        found: GroupOutcome | None = None,
+    ) -> Unschedulable:
         rejection = Rejection(GANGS, Code.UNSCHEDULABLE, (text,))
         diagnosis = Diagnosis(0)
         diagnosis.refuse(rejection)
+        if found is not None:
+            diagnosis.unschedulable_plugins.update(found.rejecters.get(queued.uid, ()))
         record = record or self._record(queued)
         record.node, record.result, record.message = "", "unschedulable", text
         return Unschedulable(diagnosis, text, "", record)

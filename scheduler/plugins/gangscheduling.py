@@ -8,7 +8,8 @@ A worked example, with a group of `minCount: 3`:
     4. pod c is added                   complete: c enters the queue, and the event of c releases a and b
 
 The three are then tried together (scheduler/groups/cycle.py). A refused group waits for the events of the plugins that rejected its
-pods, and for what this plugin registers: one more pod, or a changed PodGroup.
+pods, and for what this plugin registers: one more pod, or a changed PodGroup. With a topology constraint it also waits for nodes that
+change their domain, and for the end of a pod that decided about the domain.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
+from scheduler.api.core_v1 import Node
 from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, AnyPodGroup, GroupKey, group_of
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
     UNSCHEDULED_POD_ADD,
     UPDATE,
     Action,
@@ -28,7 +31,7 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.core.feature_gates import GROUP_TEXTS
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import EventHint, Hint, Topics
+from scheduler.framework.interface import EventHint, Hint, Topics, by_node_labels, label
 from scheduler.framework.status import Code, Rejection
 
 INCOMPLETE: Final = "GroupIncomplete"
@@ -64,15 +67,39 @@ class GangScheduling:
         return "waiting for minCount pods from a gang to appear in scheduling queue"
 
     def events_to_register(self) -> Sequence[EventHint]:
-        """Return the events of pods and objects of the group."""
+        """Return the events of pods and objects of the group, and of nodes that change their domain."""
         topics = Topics(_topics_of_pod, self._topics_of_event)
         events = (UNSCHEDULED_POD_ADD, ASSIGNED_POD_ADD, ClusterEvent(Resource.POD_GROUP, Action.ADD | UPDATE))
-        return tuple(EventHint(event, self._after_change, _shape, topics) for event in events)
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (
+            *(EventHint(event, self._after_change, _shape, topics) for event in events),
+            EventHint(ASSIGNED_POD_DELETE, self._after_departure, _shape, topics),
+            EventHint(node, self._after_node, _shape, Topics(self._topics_of_domain, by_node_labels)),
+        )
 
     def _after_change(self, pod: PodInfo, _old: object, _new: object) -> Hint:
         """Queue the pods of a complete group, all of them at once: the topics have found the group."""
         group = self._groups.of(pod.pod)
         return Hint.QUEUE if group is None or self._groups.is_complete(group) else Hint.SKIP
+
+    def _after_departure(self, pod: PodInfo, _old: object, _new: object) -> Hint:
+        """Queue the pods of a group with a constraint: other domains may be open now."""
+        return Hint.QUEUE if self._topology_key(pod) else Hint.SKIP
+
+    def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+        """Queue the pods of a group with a constraint if the node is in another domain than before."""
+        key = self._topology_key(pod)
+        before, now = (node.metadata.labels.get(key, "") if node is not None else "" for node in (old, new))
+        return Hint.QUEUE if key and now and now != before else Hint.SKIP
+
+    def _topology_key(self, pod: PodInfo) -> str:
+        group = self._groups.of(pod.pod)
+        wanted = self._groups.get(group) if group is not None else None
+        return wanted.topology_key if wanted is not None else ""
+
+    def _topics_of_domain(self, pod: PodInfo) -> Iterable[Hashable]:
+        key = self._topology_key(pod)
+        return (label(key),) if key else ()
 
     def _topics_of_event(
         self, old: PodInfo | AnyPodGroup | None, new: PodInfo | AnyPodGroup | None

@@ -44,8 +44,9 @@ HAS_NATIVE = not VERSION.startswith("v1.36")
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
-    """A server with the gate for groups, and the CRD of the coscheduling plugin."""
-    gate = ["--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"]
+    """A server with the gates for groups, and the CRD of the coscheduling plugin."""
+    gates = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+    gate = [gates, "--runtime-config=scheduling.k8s.io/v1beta1=true"]
 
     async def prepare(plane: ControlPlane) -> None:
         async with plane.client() as http:
@@ -142,6 +143,35 @@ async def test_a_group_starts_whole(
 
             await until(has_condition, "the condition of the group", server=server)
         assert "Traceback" not in server.output()
+
+
+@pytest.mark.skipif(not HAS_NATIVE, reason="the coscheduling kind has no topology constraints")
+async def test_a_group_starts_in_one_domain(plane: ControlPlane, cluster: Cluster, http: aiohttp.ClientSession) -> None:
+    for rack in ("r1", "r2"):
+        await cluster.create(node(f"{rack}a", cpu="4", labels={"rack": rack}))
+    wanted = group(NATIVE, "near", 3)
+    wanted["spec"]["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
+    with daemon(plane) as server:
+        await create(http, NATIVE, wanted)
+        for at in range(3):
+            await cluster.create(member(NATIVE, "near", f"near-{at}", "2"))
+
+        async def is_refused() -> bool:
+            conditions = (await cluster.get(f"{NATIVE}/near")).get("status", {}).get("conditions") or []
+            return [each["reason"] for each in conditions] == ["Unschedulable"]
+
+        await until(is_refused, "the condition of the refused group", server=server)
+        message = (await cluster.get(f"{NATIVE}/near"))["status"]["conditions"][0]["message"]
+        assert message.startswith("0/2 placements are available, first placement status: ")
+        assert await bound(cluster) == set(), "three would fit in both racks together"
+        await cluster.create(node("r2b", cpu="4", labels={"rack": "r2"}))
+
+        async def all_run() -> bool:
+            return await bound(cluster) == {f"near-{at}" for at in range(3)}
+
+        await until(all_run, "the whole group", server=server)
+        pods = (await cluster.get(PODS))["items"]
+        assert {each["spec"]["nodeName"][:2] for each in pods} == {"r2"}
 
 
 @pytest.mark.parametrize("path", PATHS[:1])

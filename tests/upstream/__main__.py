@@ -2,8 +2,8 @@
 
 `python -m tests.upstream` runs them with Kubestow, `--scheduler kube` with kube-scheduler: a test that fails with both
 is no defect of Kubestow. The exit code is 1 if a test fails, skips itself or has no outcome, and if the list of excluded
-tests does not fit `e2e.test`. `--excluded` runs the excluded tests instead, and fails if one of them passes. `--groups` turns the gate for groups of pods on, and runs the tests of
-the plugin GangScheduling, which the ordinary run leaves out.
+tests does not fit `e2e.test`. `--excluded` runs the excluded tests instead, and fails if one of them passes. `--groups` turns the
+gates for groups of pods on, and runs the tests of groups that Kubestow can pass, which the ordinary run leaves out.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from tests.e2e.controlplane.build import Unavailable
 from tests.upstream import build, ginkgo
 from tests.upstream.cluster import KUBE, KUBESTOW, cluster
 from tests.upstream.ginkgo import Spec, judge, judge_excluded, table
-from tests.upstream.selection import EXCLUDED, GANG_SCHEDULING, SUITES, mistakes
+from tests.upstream.selection import EXCLUDED, SUITES, is_of_groups, mistakes
 
 _TIMEOUT_S = 2 * 3600
 
@@ -30,8 +30,7 @@ async def _main(options: argparse.Namespace) -> int:
     planned = [
         name
         for name in names
-        if options.focus in name
-        and (GANG_SCHEDULING in name if options.groups else (name in EXCLUDED) == options.excluded)
+        if options.focus in name and (is_of_groups(name) if options.groups else (name in EXCLUDED) == options.excluded)
     ]
     if not planned:
         _say(f"no test has {options.focus!r} in its name")
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scheduler", choices=(KUBESTOW, KUBE), default=KUBESTOW, help="which is default-scheduler")
     parser.add_argument("--focus", default="", metavar="TEXT", help="only tests that have this text in their name")
     parser.add_argument("--excluded", action="store_true", help="run the excluded tests; fails if one passes")
-    parser.add_argument("--groups", action="store_true", help="run the tests of GangScheduling, with the gate on")
+    parser.add_argument("--groups", action="store_true", help="run the tests of groups, with their gates on")
     parser.add_argument(
         "--logs", type=Path, metavar="DIR", help="where logs and ginkgo's report go (default: a new one)"
     )

@@ -25,10 +25,10 @@ async def cluster(scheduler: str, logs: Path, *, has_groups: bool = False) -> As
     """Start everything, yield the control plane, and end everything; `scheduler` is `KUBESTOW` or `KUBE`.
 
     All default controllers run, admission is the default, and privileged pods are allowed. The log files of all servers
-    are moved to `logs`, also after a failure. With `has_groups` all components have the gate for groups of pods.
+    are moved to `logs`, also after a failure. With `has_groups` all components have the gates for groups of pods.
     """
     binaries()
-    gate = ["--feature-gates=GenericWorkload=true"] if has_groups else []
+    gate = ["--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"] if has_groups else []
     served = ["--runtime-config=scheduling.k8s.io/v1beta1=true"] if has_groups else []
     plane = ControlPlane(default_admission=True, apiserver_flags=["--allow-privileged", *gate, *served])
     await plane.start()

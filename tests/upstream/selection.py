@@ -48,8 +48,7 @@ _VIEWS = (
         " should report shareableSummary for a pool with shareable devices"
     ),
 )
-GANG_SCHEDULING = "[sig-scheduling] GangScheduling "
-"""The beginning of the names of the tests of the plugin GangScheduling, from 1.37 on."""
+_OF_GROUPS = ("[sig-scheduling] GangScheduling ", "[sig-scheduling] TopologyAwareScheduling ")
 _GANG = ("should schedule pods only when quorum is reached", "should schedule pods with basic scheduling policy")
 _GROUP_PREEMPTION = (
     "should preempt entire group with All disruption mode by a pod group",
@@ -136,6 +135,11 @@ EXCLUDED: Mapping[str, str] = {
 
 def suite_of(name: str) -> Suite | None:
     return next((suite for suite in SUITES if re.search(suite.focus, name)), None)
+
+
+def is_of_groups(name: str) -> bool:
+    """Return whether the test is about groups, and only about what Kubestow does with them, which is not preemption."""
+    return name.startswith(_OF_GROUPS) and "should preempt" not in name
 
 
 def mistakes(names: Collection[str]) -> Iterator[str]:

@@ -370,7 +370,6 @@ async def test_a_pod_of_another_scheduler_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"schedulingConstraints": {"topology": [{"key": "rack"}]}}, "spec.schedulingConstraints.topology"),
         ({"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}, "spec.resourceClaims"),
         ({"parentCompositePodGroupName": "p"}, "spec.parentCompositePodGroupName"),
     ],
@@ -555,13 +554,15 @@ def sched_condition(message: str) -> dict[str, str]:
 # -- the barrier ---------------------------------------------------------------------------------------------------------
 
 
-def prepared(*nodes: str, least: int = 3, names: tuple[str, ...] = NAMES) -> tuple[SchedulerHarness, Preparing]:
+def prepared(
+    *nodes: str, least: int = 3, names: tuple[str, ...] = NAMES, **cpu: str
+) -> tuple[SchedulerHarness, Preparing]:
     """A group whose pods are in PreBind."""
     sched, preparing = harness(*nodes), Preparing()
     sched.plug(pre_bind=(preparing,))
     sched.group("g", least)
     for name in names:
-        sched.pod(name, cpu="1", **GROUPED)
+        sched.pod(name, cpu=cpu.get(name, "1"), **GROUPED)
     return sched, preparing
 
 
@@ -608,6 +609,23 @@ async def test_a_failure_gives_up_the_group() -> None:
     preparing.release(*NAMES)
     await sched.later(2.5)
     assert bound(sched) == ["a", "b", "c"]
+
+
+async def test_a_pod_that_is_left_over_does_not_shorten_the_back_off_of_its_group() -> None:
+    """What the other two give back would help it, so that it is woken at once."""
+    sched, preparing = prepared("n1", least=2, c="3")
+    await sched.settle()
+    begun, (left,) = list(preparing.begun), sched.places()
+    assert sorted([*begun, left]) == ["a", "b", "c"]
+    preparing.release(*begun)
+    preparing.failing[begun[0]] = "no volume"
+    await sched.settle()
+    assert preparing.begun == begun
+    assert {entry.attempts for entry in sched.parts.queue.entries()} == {1}
+    assert set(sched.places().values()) == {"error backoff"}
+
+    await sched.later(2.5)
+    assert bound(sched) == sorted(begun)
 
 
 async def test_a_failure_that_the_group_can_afford() -> None:

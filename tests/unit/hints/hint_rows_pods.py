@@ -13,6 +13,7 @@ from scheduler.eventhandlers.pod_groups import GROUPS_SERVED
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import (
     CAME,
+    LABELLED,
     OWN_GATES,
     OWN_OTHER,
     OWN_SHRANK,
@@ -200,9 +201,9 @@ GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "together"}}
 GANGS: Final = "GangScheduling"
 
 
-def group(name: str, least: int) -> Thing:
+def group(name: str, least: int, **more: Any) -> Thing:
     """A group of this size comes or changes."""
-    return lambda sched: sched.group(name, least)
+    return lambda sched: sched.group(name, least, **more)
 
 
 def served(sched: SchedulerHarness) -> None:
@@ -221,7 +222,27 @@ ONE_OF_TWO = (served, group("together", 2))
 GROUP_CAME: Final = ClusterEvent(Resource.POD_GROUP, Action.ADD)
 GROUP_CHANGED: Final = ClusterEvent(Resource.POD_GROUP, Action.UPDATE_OTHER)
 
+IN_ONE_RACK = (served, group("together", 1, schedulingConstraints={"topology": [{"key": "rack"}]}))
+R1: dict[str, Any] = {"labels": {"rack": "r1"}}
+R2: dict[str, Any] = {"labels": {"rack": "r2"}}
+TIED_TO_R1 = (*IN_ONE_RACK, node("n1", **R1), node("n2", **R2), mate("q", on="n1"), mate("r", "others", on="n1"))
+ELSEWHERE: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}, **GROUPED}
+BY_AFFINITY: dict[str, Any] = {"also_refused_by": frozenset({"NodeAffinity"})}
+
 GANG_SCHEDULING = [
+    wakes(GANGS, CAME, "a node of a domain comes", (*IN_ONE_RACK, node("n1")), GROUPED, node("n2", **R1)),
+    wakes(GANGS, LABELLED, "a node gets a domain", (*IN_ONE_RACK, node("n1")), GROUPED, node("n1", **R1)),
+    wakes(GANGS, LABELLED, "a node changes its domain",
+        (*IN_ONE_RACK, node("n1", **R1)), ELSEWHERE, node("n1", **R2), **BY_AFFINITY),
+    wakes(GANGS, POD_GONE, "the pod goes that decided about the domain", TIED_TO_R1, ELSEWHERE, gone("q"), **BY_AFFINITY),
+    leaves(GANGS, CAME, "a node without a domain comes", (*IN_ONE_RACK, node("n1")), GROUPED, node("n2")),
+    leaves(GANGS, LABELLED, "a node loses its domain",
+        (*IN_ONE_RACK, node("n1", **R1)), ELSEWHERE, node("n1", labels={"rack": ""}), **BY_AFFINITY),
+    leaves(GANGS, LABELLED, "a node gets another label",
+        (*IN_ONE_RACK, node("n1", **R1)), ELSEWHERE, node("n1", labels={"rack": "r1", "zone": "a"}), **BY_AFFINITY),
+    leaves(GANGS, POD_GONE, "a pod of another group goes", TIED_TO_R1, ELSEWHERE, gone("r"), **BY_AFFINITY),
+    leaves(GANGS, POD_GONE, "a pod of a group without a domain goes",
+        (*ONE_OF_TWO, node("n1"), mate("q", "others", on="n1")), GROUPED, gone("q")),
     wakes(GANGS, UNSCHEDULED_POD_ADD, "the last pod of its group comes", ONE_OF_TWO, GROUPED, mate("q")),
     wakes(GANGS, ASSIGNED_POD_ADD, "a pod of its group comes with a node",
         (*ONE_OF_TWO, node("n1")), GROUPED, mate("q", on="n1", scheduler="theirs")),

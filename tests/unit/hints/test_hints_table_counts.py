@@ -310,6 +310,13 @@ CASES: Final = [
             (GROUP_CHANGED, pod_group("g")),
         )
     ),
+    case("GangScheduling", POD_GONE, "pods of other groups",
+        on_n1(**grouped("g")), None, grouped("g"), lambda i: grouped(f"g{i}"), asked=0),
+    *(
+        case("GangScheduling", event, "any pods of groups without a topology constraint",
+            old, A, grouped("g"), lambda i: grouped(f"g{i}"), asked=0)
+        for event, old in ((CAME, None), (LABELLED, B))
+    ),
     case("NodePorts", POD_GONE, "pods with other ports",
         on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
