@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -137,20 +137,33 @@ class Faulty:
         return None
 
 
-class FaultHistory:
-    """A group of five that starts with three, on a server that refuses and loses writes; and a watch that shows what was bound."""
+RACKS: Final = {"n0": "r1", "n1": "r1", "n2": "r2"}
 
-    def __init__(self, seed: int) -> None:
+
+class FaultHistory:
+    """A group of five that starts with three, on a server that refuses and loses writes; and a watch that shows what was bound.
+
+    With a topology constraint: n0 and n1 are one rack, and n2 is another one.
+    """
+
+    def __init__(self, seed: int, *, is_confined: bool) -> None:
         self.rng = random.Random(seed)
-        self.sched = harness(*(f"n{at}" for at in range(3)))
+        self.sched = harness()
+        for name in RACKS:
+            self.resize(name)
         self.faulty = Faulty(self.rng)
         self.sched.plug(pre_bind=(self.faulty,))
         self.sched.writer.on_bind = self._on_bind
         self.has_lost_binding = False
         self.made = 5
-        self.sched.group("g", 3)
+        constraint: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+        self.sched.group("g", 3, **(constraint if is_confined else {}))
+        self.is_confined = is_confined
         for at in range(5):
             self.sched.pod(f"m{at}", cpu="1", **GROUPED)
+
+    def resize(self, name: str, cpu: str = "") -> None:
+        self.sched.node(name, cpu=cpu or ("8" if name == "n2" else "4"), labels={"rack": RACKS[name]})
 
     def _on_bind(self, pod: Pod, node_name: str) -> None:
         """Fail now and then. A lost answer may have been carried out."""
@@ -178,7 +191,7 @@ class FaultHistory:
                     self.made += 1
                     self.sched.pod(f"m{self.made}", cpu="1", **GROUPED)
             case 3 if not self.opened():  # a node that shrinks after the barrier may refuse a Binding
-                self.sched.node(self.rng.choice(("n0", "n1", "n2")), cpu=self.rng.choice(("2", "4")))
+                self.resize(self.rng.choice(tuple(RACKS)), self.rng.choice(("2", "4")))
             case 4:
                 uids = list(self.sched.parts.binder._uids)
                 if uids:
@@ -199,6 +212,8 @@ class FaultHistory:
         """A group runs with enough pods, unless a Binding failed, which is the only write that cannot be taken back."""
         count = len(self.bound())
         assert not count or count + self.opened() >= 3 or self.has_lost_binding
+        if self.is_confined:
+            assert len({RACKS[node] for _, node in self.sched.writer.binds}) <= 1
 
     def opened(self) -> int:
         """Return how many bindings are past their barrier."""
@@ -207,16 +222,16 @@ class FaultHistory:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.integers(0, 2**32))
-def test_faults_leave_no_part_of_a_group_behind(seed: int) -> None:
+@given(st.integers(0, 2**32), st.booleans())
+def test_faults_leave_no_part_of_a_group_behind(seed: int, is_confined: bool) -> None:
     async def run() -> None:
-        history = FaultHistory(seed)
+        history = FaultHistory(seed, is_confined=is_confined)
         for _ in range(30):
             await history.step()
             history.check()
         history.faulty.is_over = True
-        for name in ("n0", "n1", "n2"):
-            history.sched.node(name, cpu="4")
+        for name in RACKS:
+            history.resize(name)
         for _ in range(8):
             await history.sched.later(20.0)
             history.show_bound()
