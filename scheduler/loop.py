@@ -32,6 +32,7 @@ from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Consultation, Unanswered
 from scheduler.framework.profile import Profile
 from scheduler.groups.cycle import GroupCycle, GroupOutcome
+from scheduler.groups.domains import DomainError
 from scheduler.groups.status import GroupStatus
 from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.preemption import PreemptionExecutor
@@ -222,18 +223,11 @@ class SchedulingLoop:
         mates = self._queue.take(others)
         tried = [queued, *(mate for mate in mates if not self._is_skipped(mate.info))]
         members = sorted(tried, key=lambda each: each.order)
-        found: GroupOutcome | None = verdicts.refusal(group, members)
+        found = verdicts.refusal(group, members) or await self._search(group, members, max(1, lacking))
         if found is None:
-            try:
-                attempt = self._parts.group_cycle.attempt(members, max(1, lacking), verdicts.domains(group))
-                found = await self._driven(attempt)
-            except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)
-                self._parts.shared.errors.record("attempt", error, "attempt failed", pod=queued.info.key)
-                found = verdicts.failed(members, shortened(repr(error)))
-            if found is None:  # the scheduler is stopping
-                for each in members:
-                    self._queue.done(each.uid)
-                return True
+            for each in members:
+                self._queue.done(each.uid)
+            return True
         self._report(group, members, found, popped_at)
         if found.is_placed and lacking > 0:
             self._parts.binder.barriers.hold(group, lacking)
@@ -246,6 +240,20 @@ class SchedulingLoop:
                     await asyncio.sleep(0)
                 turn = self._clock.now()
         return True
+
+    async def _search(self, group: GroupKey, members: Sequence[QueuedPodInfo], least: int) -> GroupOutcome | None:
+        """Try to place at least this number of the pods. Return None if the scheduler is stopping."""
+        verdicts = self._parts.group_verdicts
+        try:
+            domains = verdicts.domains(group, members, least)
+            if domains == []:
+                return verdicts.without_domain(members)
+            return await self._driven(self._parts.group_cycle.attempt(members, least, domains))
+        except DomainError as error:
+            return verdicts.failed(members, str(error))
+        except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)
+            self._parts.shared.errors.record("attempt", error, "attempt failed", pod=members[0].info.key)
+            return verdicts.failed(members, shortened(repr(error)))
 
     def _report(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome, popped_at: float) -> None:
         profile, took_s = members[0].profile, self._clock.now() - popped_at

@@ -30,7 +30,7 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.interface import AttemptMode
 from scheduler.framework.nominator import Nominator
-from scheduler.groups.domains import Domain
+from scheduler.groups.domains import Domain, DomainError
 from scheduler.metrics.metrics import Metrics
 from scheduler.plan import Placement, Plan
 from scheduler.queue import QueuedPodInfo
@@ -42,6 +42,9 @@ _MORE_ATTEMPTS: Final = 600
 _DEPTH_FIRST_PODS: Final = 16
 _DEPTH_FIRST_ATTEMPTS: Final = 300
 """The search ends after 4 attempts per pod and these, also within a round. The domains of a group share these, not the 4."""
+_DOMAIN_ATTEMPTS: Final = 10_000
+"""No further domain is searched after 4 attempts per pod and these."""
+FIT: Final = "NodeResourcesFit"
 
 
 @dataclass(slots=True)
@@ -119,24 +122,46 @@ class GroupCycle:
     def _in_one_domain(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain]
     ) -> Work[GroupOutcome]:
-        """Place the pods in the first domain that takes all of them, else in the one that takes the most."""
-        searches = [GroupSearch(self, plan, members, least, each.nodes, len(domains)) for each in domains]
+        """Place the pods in the first domain that takes all of them, else in the one that takes the most.
+
+        Raises DomainError if domains are left when all attempts are used, and none has taken enough.
+        """
+        filters = self.cycle.runners[members[0].profile].profile.filter
+        counts_resources = any(each.name == FIT for each in filters)
+        tried = [each for each in domains if not (counts_resources and each.is_hopeless)]
+        by_resources = {FIT} if len(tried) < len(domains) else set()
+        rejecters = {queued.uid: set(by_resources) for queued in members}
+        limit = _ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS
+        if len(members) * len(tried) > limit:
+            self.cycle.rng.shuffle(tried)  # so that each of them has its turn when the attempt is repeated
+        tried = tried or list(domains[:1])  # for the verdicts of the pods
         results: list[GroupOutcome] = []
-        rejecters: dict[str, set[str]] = {}
-        for search in searches:
+        attempts = 0
+        for domain in tried:
+            if attempts >= limit:
+                break
+            search = GroupSearch(self, plan, members, least, domain.nodes, len(tried))
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
             plan.drop(0)
             results.append(found)
+            attempts += search.attempts
             for uid, outcome in found.outcomes.items():
                 if isinstance(outcome, Unschedulable):
-                    rejecters.setdefault(uid, set()).update(outcome.diagnosis.unschedulable_plugins)
+                    rejecters[uid] |= outcome.diagnosis.unschedulable_plugins
         enough = [at for at, found in enumerate(results) if found.is_placed]
         for at in sorted(enough, key=lambda at: -results[at].placed_count):
             # Ties of nodes are broken by chance, and the search may end otherwise than before.
-            if (found := (yield from searches[at].run())).is_placed:
+            found = yield from GroupSearch(self, plan, members, least, tried[at].nodes, len(tried)).run()
+            if found.is_placed:
                 return found
+        plan.drop(0)
+        if len(results) < len(tried):
+            text = (
+                f"{len(results)} of {len(domains)} topology domains were tried with {attempts} attempts, none fits yet"
+            )
+            raise DomainError(text)
         return replace(results[0], is_placed=False, domain_count=len(domains), rejecters=rejecters)
 
 
@@ -154,6 +179,8 @@ class GroupSearch:
     """The number of domains that are searched like this one."""
     outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
     """Of the last round."""
+    attempts: int = field(default=0, init=False)
+    """Attempts of pods, and questions which nodes are feasible for one."""
     by_scores: AttemptMode = field(init=False)
     _packed: AttemptMode = field(init=False)
     _attempts_left: int = field(default=0, init=False)
@@ -262,6 +289,7 @@ class GroupSearch:
     def _attempt(self, queued: QueuedPodInfo, mode: AttemptMode) -> Work[Outcome]:
         """Try one pod, and add it to the plan if it fits."""
         self._attempts_left -= 1
+        self.attempts += 1
         outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=mode)
         self.outcomes[queued.uid] = outcome
         if isinstance(outcome, Scheduled):
@@ -271,6 +299,7 @@ class GroupSearch:
     def _fits_alone(self, queued: QueuedPodInfo) -> Work[bool]:
         """Return whether the pod finds a node without the rest of the plan."""
         self._attempts_left = max(0, self._attempts_left - 1)
+        self.attempts += 1
         outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.parts.cluster, outcome))
@@ -282,6 +311,7 @@ class GroupSearch:
         keys: dict[Hashable, tuple[int, float, str]] = {}
         for kind, members in kinds.items():
             info = members[0].info
+            self.attempts += 1
             nodes = yield from self.parts.cycle.feasible(info, self.within)
             keys[kind] = (nodes.bit_count(), -self._share(info), info.key)
             yield

@@ -5,35 +5,45 @@ A worked example, with the constraint `topology: [{key: rack}]`, 2 nodes in r1, 
     1. no pod has a node            r1 and r2, each tried alone; the fuller one first. The node without the label is in neither
     2. a pod is on a node of r2     r2 alone
     3. pods in r1 and in r2         an error: the constraint is violated already
+
+A domain whose nodes together have less free than the smallest members need is not tried. So a label with one value per node costs
+little, also if no node is large enough.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from scheduler.api.pod_group import GroupKey
-from scheduler.api.podinfo import CPU, MEMORY
+from scheduler.api.podinfo import CPU, MEMORY, PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 
 
 class DomainError(Exception):
-    """Pods of the group have nodes from which no domain follows."""
+    """No domain can be chosen: pods have nodes from which none follows, or there are too many domains to try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The nodes with one value of the label."""
+    """The nodes with one value of the label. `is_hopeless`: they have less free than the group needs."""
 
     value: str
     nodes: NodeSet
+    is_hopeless: bool
 
 
-def domains(cluster: Cluster, group: GroupKey, *, quoted: bool) -> list[Domain] | None:
-    """Return the domains that the group may use, the fullest first; None without a constraint. O(members + nodes).
+def domains(
+    cluster: Cluster, group: GroupKey, members: Sequence[PodInfo], least: int, *, quoted: bool
+) -> list[Domain] | None:
+    """Return the domains that the group may use; None without a constraint. O(members + nodes).
 
-    `quoted` selects how the error writes values. Raises DomainError.
+    The hopeless ones are last. Otherwise the fullest are first. `quoted` selects how the error writes values. Raises DomainError.
 
     Upstream: pkg/scheduler/framework/plugins/topologyaware/topology_placement.go TopologyPlacement
     """
@@ -41,9 +51,56 @@ def domains(cluster: Cluster, group: GroupKey, *, quoted: bool) -> list[Domain] 
     if wanted is None or not wanted.topology_key:
         return None
     pinned = _pinned(cluster, group, wanted.topology_key, quoted=quoted)
-    values = cluster.nodes.labels.values(wanted.topology_key)
-    found = [Domain(value, nodes) for value, nodes in values.items() if value and pinned in (None, value)]
-    return sorted(found, key=lambda domain: (-_used_share(cluster, domain.nodes), domain.value))
+    labelled = cluster.nodes.labels.values(wanted.topology_key)
+    values = [value for value in labelled if value and pinned in (None, value)]
+    if not values:
+        return []
+    sums = _Sums(cluster, wanted.topology_key, values)
+    is_hopeless, used_share = sums.lack(members, least), sums.used_share()
+    order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], -used_share[at], values[at]))
+    return [Domain(values[at], labelled[values[at]], bool(is_hopeless[at])) for at in order]
+
+
+class _Sums:
+    """Sums over the nodes of each domain, as rows with one item per domain."""
+
+    def __init__(self, cluster: Cluster, key: str, values: Sequence[str]) -> None:
+        self._nodes, self._count = cluster.nodes, len(values)
+        index = {value: at for at, value in enumerate(values)}
+        slots, places = [], []
+        for slot in nodeset.members(cluster.nodes.labels.having(key)):
+            node = cluster.nodes.node(slot)
+            at = index.get(node.metadata.labels[key]) if node is not None else None
+            if at is not None:
+                slots.append(slot)
+                places.append(at)
+        self._slots, self._places = np.array(slots, dtype=np.intp), np.array(places, dtype=np.intp)
+
+    def lack(self, members: Sequence[PodInfo], least: int) -> npt.NDArray[np.bool_]:
+        """Return whether the domain has less free cpu, memory or places than `least` pods need, each time the smallest ones.
+
+        Other resources prove nothing: devices may stand in for them.
+        """
+        nodes, rows = self._nodes, self._nodes.resources()
+        lacking = self._sum(nodes.allowed_pods[self._slots] - nodes.pod_count[self._slots]) < min(least, len(members))
+        for name in (CPU, MEMORY):
+            needed = sum(sorted(info.requests.get(name, 0) for info in members)[:least])
+            free = nodes.allocatable[rows[name], self._slots] - nodes.requested[rows[name], self._slots]
+            lacking |= self._sum(free) < needed
+        return lacking
+
+    def used_share(self) -> npt.NDArray[np.float64]:
+        """Return how much of the cpu and memory is requested, as the sum of both shares."""
+        rows = self._nodes.resources()
+        shares = np.zeros(self._count)
+        for row in (rows[CPU], rows[MEMORY]):
+            there = self._sum(self._nodes.allocatable[row, self._slots])
+            shares += self._sum(self._nodes.requested[row, self._slots]) / np.maximum(there, 1)
+        return shares
+
+    def _sum(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        weights = np.maximum(amounts, 0).astype(np.float64)
+        return np.bincount(self._places, weights=weights, minlength=self._count).astype(np.float64)
 
 
 def _pinned(cluster: Cluster, group: GroupKey, key: str, *, quoted: bool) -> str | None:
@@ -65,14 +122,3 @@ def _pinned(cluster: Cluster, group: GroupKey, key: str, *, quoted: bool) -> str
             raise DomainError(f"{head}more than 1 domain found for pod group: {both}")
         pinned = value
     return pinned
-
-
-def _used_share(cluster: Cluster, nodes: NodeSet) -> float:
-    """Return how much of the cpu and memory of the nodes is requested, as the sum of both shares."""
-    columns, rows = cluster.nodes, cluster.nodes.resources()
-    slots = nodeset.slots(nodes, columns.capacity)
-    return sum(
-        float(columns.requested[rows[name], slots].sum())
-        / max(1.0, float(columns.allocatable[rows[name], slots].sum()))
-        for name in (CPU, MEMORY)
-    )

@@ -24,14 +24,12 @@ from scheduler.core.feature_gates import GROUP_TEXTS
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
-from scheduler.groups.cycle import GroupOutcome
-from scheduler.groups.domains import Domain, DomainError, domains
+from scheduler.groups.cycle import FIT, GroupOutcome
+from scheduler.groups.domains import Domain, domains
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
 
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
-FIT: Final = "NodeResourcesFit"
-"""The plugin whose events say that a node has more free resources."""
 NO_DOMAIN: Final = "no feasible placements found"
 GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
@@ -65,9 +63,14 @@ class GroupVerdicts:
         wanted = self.cluster.pod_groups.get(group)
         return wanted is not None and bool(wanted.topology_key)
 
-    def domains(self, group: GroupKey) -> list[Domain] | None:
+    def domains(self, group: GroupKey, members: Sequence[QueuedPodInfo], least: int) -> list[Domain] | None:
         """Return the domains in which the group may be placed; None if it has no constraint. Raises DomainError."""
-        return domains(self.cluster, group, quoted=GROUP_TEXTS in self.gates)
+        infos = [queued.info for queued in members]
+        return domains(self.cluster, group, infos, least, quoted=GROUP_TEXTS in self.gates)
+
+    def without_domain(self, members: Sequence[QueuedPodInfo]) -> GroupOutcome:
+        """Return the outcome of a group whose label no node has."""
+        return self._all(members, NO_DOMAIN, self._refused)
 
     def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
         """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §9)."""
@@ -85,13 +88,7 @@ class GroupVerdicts:
         if text:
             return self.failed(members, text)
         text = self._shortage(wanted) if isinstance(wanted, CoschedulingPodGroup) else ""
-        if text:
-            return self._all(members, text, self._short)
-        try:
-            has_no_domain = self.domains(group) == []
-        except DomainError as error:
-            return self.failed(members, str(error))
-        return self._all(members, NO_DOMAIN, self._refused) if has_no_domain else None
+        return self._all(members, text, self._short) if text else None
 
     def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
         """Return the outcome of a group whose attempt failed with this error."""

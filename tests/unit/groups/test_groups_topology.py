@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginSet
 from tests.examples import examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.groups.test_groups import GROUPED, NAMES, bound, harness
 from tests.unit.groups.worlds import GroupWorld, add, drawn, ended, has_started
 from tests.unit.harness import SchedulerHarness
+from tests.unit.hints.hint_rows import requesting
 
 RACK: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
 
@@ -219,6 +222,71 @@ async def test_a_pod_that_only_the_second_domain_rejected_waits_for_it() -> None
     sched.node("r2b", cpu="1", labels={"rack": "r2", "disk": "ssd"})
     await sched.later(15)
     assert places(sched) == {"small": "r2b", "large": "r2a"}
+
+
+def counted(sched: SchedulerHarness) -> list[str]:
+    """Return a list that gets the name of each pod that is tried."""
+    tried: list[str] = []
+    cycle = sched.parts.loop._parts.group_cycle.cycle
+    attempt = cycle.attempt
+
+    def counting(pod: PodInfo, *columns: Any, **more: Any) -> Any:
+        tried.append(pod.pod.metadata.name)
+        return attempt(pod, *columns, **more)
+
+    cycle.attempt = counting  # type: ignore[method-assign]
+    return tried
+
+
+@pytest.mark.parametrize(
+    "amount", [{"cpu": "1"}, {"memory": "1Gi"}, {"pods": "1"}], ids=lambda amount: next(iter(amount))
+)
+async def test_domains_that_are_too_small_together_cost_no_attempt(amount: dict[str, str]) -> None:
+    """One is tried all the same, for the verdicts. A change of any of them brings the group back."""
+    sched = harness()
+    attempts = counted(sched)
+    for at in range(60):
+        sched.node(f"n{at}", labels={"rack": f"r{at}"}, **amount)
+    sched.group("g", 2, **RACK)
+    for name in "ab":
+        sched.pod(name, containers=requesting(cpu="1", memory="1Gi"), **GROUPED)
+    await sched.settle()
+    messages = [sched.message(name) for name in "ab"]
+    assert any(message.startswith("0/60 placements are available, ") for message in messages)
+    assert len(attempts) <= 2
+
+    sched.node("n59", labels={"rack": "r59"})
+    await sched.later(15)
+    assert places(sched) == {"a": "n59", "b": "n59"}
+
+
+async def test_without_the_plugin_no_domain_is_too_small() -> None:
+    profiles = (KubeSchedulerProfile("kubestow", plugins={"filter": PluginSet(disabled=("NodeResourcesFit",))}),)
+    sched = SchedulerHarness(Configuration(profiles=profiles))
+    sched.served()
+    sched.node("n1", cpu="1", labels={"rack": "r1"})
+    sched.group("g", 2, **RACK)
+    pods(sched, "a", "b")
+    await sched.settle()
+
+    assert bound(sched) == ["a", "b"]
+
+
+async def test_more_domains_than_one_attempt_may_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt searches different ones, so that the one that fits is found in the end."""
+    monkeypatch.setattr("scheduler.groups.cycle._DOMAIN_ATTEMPTS", 0)
+    sched = harness()
+    for at in range(40):
+        sched.node(f"n{at}", labels={"rack": f"r{at}", **({"disk": "ssd"} if at == 39 else {})})
+    sched.group("g", 2, **RACK)
+    pods(sched, "a", "b", cpu="1", nodeSelector={"disk": "ssd"})
+    await sched.settle()
+    text = "8 of 40 topology domains were tried with 8 attempts, none fits yet"
+    assert bound(sched) == ["a", "b"] or sched.message("a") == text
+
+    for _ in range(200):
+        await sched.later(15)
+    assert places(sched) == {"a": "n39", "b": "n39"}
 
 
 def zoned(seed: int) -> GroupWorld:
