@@ -33,7 +33,6 @@ class DomainError(Exception):
 class Domain:
     """The nodes with one value of the label. `is_hopeless`: they have less free than the group needs."""
 
-    value: str
     nodes: NodeSet
     is_hopeless: bool
 
@@ -58,7 +57,7 @@ def domains(
     sums = _Sums(cluster, wanted.topology_key, values)
     is_hopeless, used_share = sums.lack(members, least), sums.used_share()
     order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], -used_share[at], values[at]))
-    return [Domain(values[at], labelled[values[at]], bool(is_hopeless[at])) for at in order]
+    return [Domain(labelled[values[at]], bool(is_hopeless[at])) for at in order]
 
 
 class _Sums:

@@ -102,20 +102,18 @@ class GroupVerdicts:
         is_confined = self.is_confined(group)
         for queued in members:
             outcome = found.outcomes.get(queued.uid)
+            if error and not isinstance(outcome, SchedulingFailed):
+                outcome = self._failed(queued, self._spread_error(group, error))
+            elif isinstance(outcome, Scheduled) and not found.is_placed:
+                outcome = self._refused(queued, self._parent_text(group, text), outcome.record)
+            elif isinstance(outcome, Unschedulable) and not found.is_placed:
+                outcome.nominate = ""  # a refused group holds no capacity
+            elif outcome is None:
+                outcome = self._refused(queued, text or self._text(group, members, found))
             if isinstance(outcome, Unschedulable) and is_confined:
                 # No plugin saw the nodes outside of the domain. The events of GangScheduling say when they count.
                 outcome.diagnosis.unschedulable_plugins |= {GANGS, *found.rejecters.get(queued.uid, ())}
-            if error and not isinstance(outcome, SchedulingFailed):
-                yield queued, self._failed(queued, self._spread_error(group, error))
-            elif isinstance(outcome, Scheduled) and not found.is_placed:
-                yield queued, self._refused(queued, self._parent_text(group, text), outcome.record, found)
-            elif isinstance(outcome, Unschedulable) and not found.is_placed:
-                outcome.nominate = ""  # a refused group holds no capacity
-                yield queued, outcome
-            elif outcome is None:
-                yield queued, self._refused(queued, text or self._text(group, members, found), None, found)
-            else:
-                yield queued, outcome
+            yield queued, outcome
 
     def summary(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> tuple[str, str]:
         """Return reason and message of the attempt, for the group's object.
@@ -217,18 +215,10 @@ class GroupVerdicts:
     ) -> GroupOutcome:
         return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text)
 
-    def _refused(
-        self,
-        queued: QueuedPodInfo,
-        text: str,
-        record: DecisionRecord | None = None,
-        found: GroupOutcome | None = None,
-    ) -> Unschedulable:
+    def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Unschedulable:
         rejection = Rejection(GANGS, Code.UNSCHEDULABLE, (text,))
         diagnosis = Diagnosis(0)
         diagnosis.refuse(rejection)
-        if found is not None:
-            diagnosis.unschedulable_plugins.update(found.rejecters.get(queued.uid, ()))
         record = record or self._record(queued)
         record.node, record.result, record.message = "", "unschedulable", text
         return Unschedulable(diagnosis, text, "", record)
