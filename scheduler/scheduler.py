@@ -92,7 +92,7 @@ class Scheduler:
         waiting_pods = WaitingPodsMap(clock)
         pending = UnboundPods()
         nominator = Nominator(pending.get)
-        preempting = Preempting(metrics.preemption_attempt, nominator.pods, nominator.is_nominated)
+        preempting = Preempting(metrics.preemption_attempt, nominator.pods, pending.get)
         handle = Handle(
             self.cluster,
             writer,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from scheduler.api.meta import OwnerReference
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ConsumerReference, ResourceClaim
 from scheduler.cache.cluster import Cluster
@@ -38,8 +39,8 @@ class Preempting:
     """Called for each run of a preemption plugin."""
     nominated: Callable[[], Iterable[tuple[str, PodInfo]]] = tuple
     """Returns all nominated pods, each with its node."""
-    is_nominated: Callable[[str], bool] = lambda _uid: False
-    """Returns whether the pod of this uid is nominated."""
+    unbound: Callable[[str], PodInfo | None] = lambda _key: None
+    """Returns our unbound pod of this key."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
     _preemptor_of: dict[str, str] = field(default_factory=dict)
     _doomed: set[str] = field(default_factory=set)
@@ -84,18 +85,27 @@ class Preempting:
         return victim_uid is None or not is_gone
 
     def frees(self, cluster: Cluster, claim: ResourceClaim) -> bool:
-        """Return whether the claim's devices become free without further preemption: all its users are leaving."""
-        return all(self._is_leaving(cluster, user) for user in claim.status.reserved_for)
+        """Return whether the claim's devices become free without further preemption: all its users are leaving.
 
-    def _is_leaving(self, cluster: Cluster, user: ConsumerReference) -> bool:
-        if user.api_group or user.resource != "pods" or cluster.is_broken(user.uid):
+        Upstream: pkg/controller/resourceclaim/controller.go syncClaim
+        """
+        users, namespace = claim.status.reserved_for, claim.metadata.namespace
+        if users:
+            return all(_is_pod(user) and self._is_leaving(cluster, user, namespace) for user in users)
+        # The claim controller deallocates when the last user goes. A claim that has devices and no user keeps them until
+        # a pod comes back for it, and that pod may be waiting for the very pod that asks here.
+        return claim.metadata.deletion_timestamp is not None or any(
+            owner.controller and owner.kind == "Pod" and self._is_leaving(cluster, owner, namespace)
+            for owner in claim.metadata.owner_references
+        )
+
+    def _is_leaving(self, cluster: Cluster, ref: ConsumerReference | OwnerReference, namespace: str) -> bool:
+        if cluster.is_broken(ref.uid):
             return False
-        pod = cluster.get(user.uid)
-        if pod is None and self.is_nominated(user.uid):
-            return False  # it is being bound, and keeps the claim
-        if pod is None or pod.pod.metadata.deletion_timestamp is not None:
+        pod = cluster.get(ref.uid) or self.unbound(f"{namespace}/{ref.name}")
+        if pod is None or pod.uid != ref.uid or pod.pod.metadata.deletion_timestamp is not None:
             return True
-        return self.is_doomed(user.uid) or self.preemptor_of(user.uid) is not None
+        return self.is_doomed(ref.uid) or self.preemptor_of(ref.uid) is not None
 
     def doom(self, victim_uid: str) -> None:
         """Record that the API server accepted the eviction of a pod in the cache, before the watch shows it."""
@@ -151,3 +161,7 @@ class Preempting:
         self._last_failure.pop(uid, None)
         self._rounds.pop(uid, None)
         self._doomed.discard(uid)
+
+
+def _is_pod(user: ConsumerReference) -> bool:
+    return not user.api_group and user.resource == "pods"

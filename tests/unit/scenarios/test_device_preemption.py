@@ -42,6 +42,23 @@ async def test_one_pod_has_the_device() -> None:
     assert cluster.devices_of() == ["d0"]
 
 
+@pytest.mark.parametrize(
+    "users", [(), ("q",)], ids=["and is reserved for nobody", "and is reserved since a daemon died"]
+)
+async def test_a_device_that_nobody_gives_back(users: tuple[str, ...]) -> None:
+    """A claim of a waiting pod keeps its device, so the preemptor does not wait: the two would wait for each other."""
+    cluster = DeviceHarness()
+    cluster.holds("c-q", "d0", users=users)
+    cluster.uses("q", "c-q", nodeSelector={"is": "not there yet"})
+    await cluster.settle()
+    cluster.holds("c-q", "d0", users=users)
+    cluster.comes(nominated="n1")
+    await cluster.settle()
+
+    assert cluster.message("p") == UPSTREAM
+    assert evicted(cluster) == []
+
+
 # -- no victims ------------------------------------------------------------------------------------------------------
 
 
