@@ -23,6 +23,7 @@ from scheduler.api.meta import (
     Key,
     NamespacedObject,
     OwnerReference,
+    PodMetadata,
     Values,
 )
 from scheduler.api.quantity import Quantity
@@ -333,6 +334,7 @@ class PodStatus(Frozen, frozen=True):
 
 
 class Pod(NamespacedObject, frozen=True):
+    metadata: PodMetadata
     spec: PodSpec
     status: PodStatus = PodStatus()
 
@@ -474,6 +476,7 @@ def share(pod: Pod) -> None:
     labels = metadata.labels
     force_setattr(metadata, "namespace", one(metadata.namespace))
     force_setattr(metadata, "labels", _known_labels.share(tuple(labels.items()), labels))
+    force_setattr(metadata, "annotations", one(metadata.annotations))
     force_setattr(metadata, "owner_references", one(metadata.owner_references))
     force_setattr(spec, "node_name", one(spec.node_name))
     force_setattr(spec, "scheduler_name", one(spec.scheduler_name))

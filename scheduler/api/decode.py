@@ -30,7 +30,7 @@ from scheduler.api.core_v1 import (
     ResourceRequirements,
     share,
 )
-from scheduler.api.meta import Frozen, Identity, Metadata
+from scheduler.api.meta import Frozen, Identity, Metadata, PodMetadata
 from scheduler.api.quantity import UNREADABLE, Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.api.storage_v1 import claim_uses
@@ -193,7 +193,7 @@ def _native(resources: ResourceRequirements) -> ResourceRequirements:
     return ResourceRequirements(requests, limits)
 
 
-_PARTS: Final[dict[str, Any]] = {"metadata": Metadata, "spec": PodSpec, "status": PodStatus}
+_PARTS: Final[dict[str, Any]] = {"metadata": PodMetadata, "spec": PodSpec, "status": PodStatus}
 
 
 class _Reader:

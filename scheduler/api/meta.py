@@ -66,6 +66,20 @@ class AnnotatedMetadata(Metadata, frozen=True):
     annotations: Labels = {}
 
 
+class GroupAnnotations(Frozen, frozen=True):
+    """The annotations of a pod that are read: those by which Volcano knows its group. All others are skipped."""
+
+    group_name: str = msgspec.field(default="", name="scheduling.k8s.io/group-name")
+    task: str = msgspec.field(default="", name="volcano.sh/task-spec")
+    """The role of the pod in its group, for `minTaskMember`."""
+
+
+class PodMetadata(Metadata, frozen=True):
+    """`metadata` of a pod."""
+
+    annotations: GroupAnnotations = GroupAnnotations()
+
+
 class NamespacedObject(Frozen, frozen=True):
     """The base of kinds with a namespace."""
 

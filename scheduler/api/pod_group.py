@@ -1,9 +1,11 @@
-"""Groups of pods that start together: PodGroup objects of two API groups (docs/spec/groups.md §1).
+"""Groups of pods that start together: PodGroup objects of three API groups (docs/spec/groups.md §1).
 
-A pod names its group in one of two ways, and the way says which object is meant. `spec.schedulingGroup.podGroupName` names a
+A pod names its group in one of three ways, and the way says which object is meant. `spec.schedulingGroup.podGroupName` names a
 PodGroup of scheduling.k8s.io, Kubernetes' own. The label `scheduling.x-k8s.io/pod-group` names a PodGroup of
 scheduling.x-k8s.io, which the coscheduling plugin introduced and which Kubeflow Trainer, the MPI operator and the Spark operator
-write. Both are in the namespace of the pod. A pod that names both belongs to the first one.
+write. The annotation `scheduling.k8s.io/group-name` names a PodGroup of scheduling.volcano.sh, which is Volcano's, and which
+KubeRay, LeaderWorkerSet and Spark write. All are in the namespace of the pod. A pod that names several belongs to the first one in
+this order.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ POD_GROUP: Final = "PodGroup"
 """The kind of scheduling.k8s.io."""
 COSCHEDULING_POD_GROUP: Final = "PodGroup.scheduling.x-k8s.io"
 """The kind of scheduling.x-k8s.io, which has the same short name."""
+VOLCANO_POD_GROUP: Final = "PodGroup.scheduling.volcano.sh"
+"""The kind of scheduling.volcano.sh, which has the same short name."""
+KINDS: Final = (POD_GROUP, COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP)
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+VOLCANO_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 
 
 STARTED: Final = "PodGroupInitiallyScheduled"
@@ -135,7 +141,11 @@ class CoschedulingSpec(Frozen, frozen=True):
 
 
 class CoschedulingPodGroup(NamespacedObject, frozen=True):
-    """A PodGroup of scheduling.x-k8s.io/v1alpha1. `scheduleTimeoutSeconds` is not read."""
+    """A PodGroup of scheduling.x-k8s.io/v1alpha1.
+
+    `scheduleTimeoutSeconds` is not read: it limits how long pods hold nodes while their mates are not decided yet, and here
+    all are decided at once.
+    """
 
     spec: CoschedulingSpec = CoschedulingSpec()
 
@@ -155,7 +165,68 @@ class CoschedulingPodGroup(NamespacedObject, frozen=True):
         return max(1, self.spec.min_member)
 
 
-AnyPodGroup: TypeAlias = PodGroup | CoschedulingPodGroup
+class NetworkTopology(Frozen, frozen=True):
+    """`networkTopology`: all pods below one switch. Without a mode it is `hard`."""
+
+    mode: str = "hard"
+
+
+class SubGroupPolicy(Frozen, frozen=True):
+    """`subGroupPolicy[]`."""
+
+    network_topology: NetworkTopology | None = None
+    min_sub_groups: Int32 | None = None
+
+
+class VolcanoSpec(Frozen, frozen=True):
+    """`spec` of scheduling.volcano.sh."""
+
+    min_member: Int32 = 1
+    min_task_member: dict[str, Int32] = {}
+    """Task → the number of its pods with which the group can start; the annotation `volcano.sh/task-spec` names the task."""
+    min_resources: ResourceMap = {}
+    queue: str = ""
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
+
+
+class VolcanoPodGroup(NamespacedObject, frozen=True):
+    """A PodGroup of scheduling.volcano.sh/v1beta1. Its queue and its priority class are not read."""
+
+    spec: VolcanoSpec = VolcanoSpec()
+
+    api_version: ClassVar[str] = "scheduling.volcano.sh/v1beta1"
+    is_gang: ClassVar[bool] = True
+    topology_key: ClassVar[str] = ""
+
+    @property
+    def group(self) -> GroupKey:
+        """The key by which its pods find it."""
+        return GroupKey(VOLCANO_POD_GROUP, self.key)
+
+    @property
+    def least(self) -> int:
+        """The number of pods with which the group can start, without those that `minTaskMember` adds; at least 1."""
+        return max(1, self.spec.min_member)
+
+    @property
+    def unsupported(self) -> str:
+        """The field that forbids a start, because this version does not know how to obey it; "" if there is none."""
+        if _is_hard(self.spec.network_topology):
+            return "spec.networkTopology with mode hard"
+        for at, policy in enumerate(self.spec.sub_group_policy):
+            if policy.min_sub_groups:
+                return f"spec.subGroupPolicy[{at}].minSubGroups"
+            if _is_hard(policy.network_topology):
+                return f"spec.subGroupPolicy[{at}].networkTopology with mode hard"
+        return ""
+
+
+def _is_hard(topology: NetworkTopology | None) -> bool:
+    return topology is not None and topology.mode != "soft"
+
+
+AnyPodGroup: TypeAlias = PodGroup | CoschedulingPodGroup | VolcanoPodGroup
 
 
 def group_of(pod: Pod) -> GroupKey | None:
@@ -163,5 +234,9 @@ def group_of(pod: Pod) -> GroupKey | None:
     named = pod.spec.scheduling_group
     if named is not None and named.pod_group_name:
         return GroupKey(POD_GROUP, f"{pod.metadata.namespace}/{named.pod_group_name}")
-    name = pod.metadata.labels.get(COSCHEDULING_LABEL)
-    return GroupKey(COSCHEDULING_POD_GROUP, f"{pod.metadata.namespace}/{name}") if name else None
+    metadata = pod.metadata
+    if name := metadata.labels.get(COSCHEDULING_LABEL):
+        return GroupKey(COSCHEDULING_POD_GROUP, f"{metadata.namespace}/{name}")
+    if name := metadata.annotations.group_name:
+        return GroupKey(VOLCANO_POD_GROUP, f"{metadata.namespace}/{name}")
+    return None

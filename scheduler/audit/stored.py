@@ -14,7 +14,7 @@ from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Sta
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
-from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, GroupKey
+from scheduler.api.pod_group import KINDS, GroupKey
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import claim_uses
@@ -240,7 +240,7 @@ def _kinds(cluster: Cluster) -> dict[str, _Kind]:
         "DeviceClass": _Kind(devices.classes.get, devices.classes.by_name.keys),
         "Namespace": _Kind(namespaces.by_name.get, namespaces.by_name.keys, lambda obj: obj.metadata.labels),
         "Service": _Kind(workloads.services.get, workloads.services.keys, lambda service: service.spec.selector),
-        **{kind: groups(kind) for kind in (POD_GROUP, COSCHEDULING_POD_GROUP)},
+        **{kind: groups(kind) for kind in KINDS},
         "PodDisruptionBudget": _Kind(
             lambda key: _protecting(disruptions.budgets.get(key)), disruptions.budgets.keys, _protecting
         ),

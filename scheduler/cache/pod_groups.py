@@ -8,11 +8,12 @@ Everything here costs O(1) per change of a pod, so that the thousand pods of one
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.meta import Key
-from scheduler.api.pod_group import AnyPodGroup, GroupKey, group_of
+from scheduler.api.pod_group import VOLCANO_POD_GROUP, AnyPodGroup, GroupKey, VolcanoPodGroup, group_of
 
 
 class PodGroups:
@@ -27,6 +28,8 @@ class PodGroups:
         """The members of each group."""
         self.running: dict[GroupKey, dict[Key, None]] = {}
         """Those of them that have a node."""
+        self._tasks: dict[GroupKey, Counter[str]] = {}
+        """The number of members by task, for the groups of Volcano."""
         self._served: set[str] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -57,7 +60,25 @@ class PodGroups:
         wanted = self.objects.get(group)
         if wanted is None:
             return False
-        return not wanted.is_gang or group in self.running or len(self.members(group)) >= wanted.least
+        return not wanted.is_gang or group in self.running or len(self.members(group)) >= self.least(group)
+
+    def least(self, group: GroupKey) -> int:
+        """Return the number of pods with which the group can start; 1 if it has no object. O(tasks).
+
+        With a minimum for a task, it is the number that has enough of that task whichever pods are left over: two of three
+        workers and one driver are three of four pods, because two pods could be a worker and the driver.
+        """
+        wanted = self.objects.get(group)
+        if wanted is None:
+            return 1
+        if not isinstance(wanted, VolcanoPodGroup) or not wanted.spec.min_task_member:
+            return wanted.least
+        tasks = self._tasks.get(group, Counter())
+        total = tasks.total()
+        by_task = (
+            minimum + total - tasks[task] for task, minimum in wanted.spec.min_task_member.items() if minimum > 0
+        )
+        return max(wanted.least, *by_task, 1)
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -77,14 +98,28 @@ class PodGroups:
         """Take a change of any pod. `new` is None if the pod is gone, unreadable, or not one that counts."""
         before, now = (joined(pod) if pod is not None else None for pod in (old, new))
         if old is not None and before is not None:
-            for index in (self.by_group, self.running):
-                pods: dict[Key, Pod] | dict[Key, None] = index.get(before, {})
-                if pods.pop(old.key, self) is not self and not pods:
-                    del index[before]
+            self._leave(before, old.key)
         if new is not None and now is not None:
             self.by_group.setdefault(now, {})[new.key] = new
+            if now.kind == VOLCANO_POD_GROUP:
+                self._tasks.setdefault(now, Counter())[new.metadata.annotations.task] += 1
             if new.spec.node_name:
                 self.running.setdefault(now, {})[new.key] = None
+
+    def _leave(self, group: GroupKey, key: Key) -> None:
+        members = self.by_group.get(group, {})
+        pod = members.pop(key, None)
+        if pod is None:
+            return
+        if (tasks := self._tasks.get(group)) is not None:
+            tasks[pod.metadata.annotations.task] -= 1
+        running = self.running.get(group, {})
+        running.pop(key, None)
+        if not running:
+            self.running.pop(group, None)
+        if not members:
+            del self.by_group[group]
+            self._tasks.pop(group, None)
 
 
 def joined(pod: Pod) -> GroupKey | None:

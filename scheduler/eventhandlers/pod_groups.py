@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from scheduler.api.decode import Broken, Delta
-from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, AnyPodGroup, GroupKey
+from scheduler.api.pod_group import KINDS, AnyPodGroup, GroupKey
 from scheduler.cache.pod_groups import PodGroups
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.eventhandlers.deltas import Move, action_of, seen
@@ -29,7 +29,7 @@ class PodGroupHandlers:
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         """Return the handler of one delta for each kind."""
-        return {kind: partial(self._changed, kind) for kind in (POD_GROUP, COSCHEDULING_POD_GROUP)}
+        return {kind: partial(self._changed, kind) for kind in KINDS}
 
     def served(self, kind: str, is_served: bool) -> None:
         """Record whether the server has this kind."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeGuard
 
+import msgspec
 import structlog
 
 from scheduler.api.core_v1 import Pod, PodSpec
 from scheduler.api.decode import Broken, Delta, PartlyReadPod
+from scheduler.api.meta import PodMetadata
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import claim_uses
 from scheduler.context import Shared
@@ -249,7 +251,10 @@ class PodHandlers:
 
     def report_broken(self, pod: Broken) -> None:
         """Write the condition of one of our pods that cannot be read: when it appears, and when we become leader."""
-        shown = Pod(metadata=pod.metadata, spec=PodSpec(scheduler_name=pod.scheduler_name))
+        shown = Pod(
+            metadata=PodMetadata(**msgspec.structs.asdict(pod.metadata)),
+            spec=PodSpec(scheduler_name=pod.scheduler_name),
+        )
         if not pod.node_name and self._queue.owns(shown) and not self._is_binding(pod.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 

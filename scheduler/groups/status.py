@@ -1,6 +1,7 @@
 """What is reported about a group: a condition, events on its object, and metrics.
 
-Only a PodGroup of scheduling.k8s.io has a condition from here: the status of the coscheduling kind belongs to its own controller.
+Only a PodGroup of scheduling.k8s.io has a condition from here: the status of the other kinds belongs to their own
+controllers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 import structlog
 
 from scheduler.api.core_v1 import PodCondition
-from scheduler.api.pod_group import STARTED, AnyPodGroup, PodGroup
+from scheduler.api.pod_group import STARTED, AnyPodGroup, PodGroup, VolcanoPodGroup
 from scheduler.core.errors import ApiError, Fenced, NotFound
 from scheduler.framework.handle import Recorder, Writer
 from scheduler.framework.wait import settle
@@ -21,6 +22,7 @@ _log = structlog.get_logger(__name__)
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
+_DEFAULT_QUEUE: Final = "default"
 
 
 class GroupStatus:
@@ -52,6 +54,15 @@ class GroupStatus:
         )
         if isinstance(group, PodGroup):
             self._submit(group, reason, "" if is_started else message)
+        elif isinstance(group, VolcanoPodGroup) and is_started and group.spec.queue not in {"", _DEFAULT_QUEUE}:
+            self._recorder.event(
+                group,
+                controller=controller,
+                type_="Warning",
+                reason="QueueIgnored",
+                action="Scheduling",
+                note=f'queue "{group.spec.queue}" is not read: the group has started without any quota',
+            )
 
     async def drain(self) -> None:
         """Wait until all patches have been answered."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.api.core_v1 import Pod
-from scheduler.api.pod_group import CoschedulingPodGroup, GroupKey, PodGroup
+from scheduler.api.pod_group import CoschedulingPodGroup, GroupKey, PodGroup, VolcanoPodGroup
 from scheduler.api.podinfo import CPU, PodInfo, allocatable
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
@@ -54,9 +54,10 @@ class GroupVerdicts:
         """
         groups = self.cluster.pod_groups
         wanted = groups.get(group)
-        if wanted is None or not wanted.is_gang or groups.running_count(group) >= wanted.least:
+        least = groups.least(group)
+        if wanted is None or not wanted.is_gang or groups.running_count(group) >= least:
             return 0
-        return wanted.least - self._placed_count(group)
+        return least - self._placed_count(group)
 
     def is_confined(self, group: GroupKey) -> bool:
         """Return whether a topology constraint says on which nodes the pods may be, also after the start."""
@@ -87,7 +88,7 @@ class GroupVerdicts:
         text = self._disagreement(members[0].info.pod, group, priority)
         if text:
             return self.failed(members, text)
-        text = self._shortage(wanted) if isinstance(wanted, CoschedulingPodGroup) else ""
+        text = self._shortage(wanted) if not isinstance(wanted, PodGroup) else ""
         return self._all(members, text, self._short) if text else None
 
     def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
@@ -139,8 +140,8 @@ class GroupVerdicts:
 
     def _text(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
         """Return why the group was refused: the numbers of its pods, as kube-scheduler of this version has them."""
-        wanted = self.cluster.pod_groups.get(group)
-        least = wanted.least if wanted is not None else found.least
+        groups = self.cluster.pod_groups
+        least = groups.least(group) if groups.get(group) is not None else found.least
         placed = self._placed_count(group) + found.placed_count
         failed, remaining = len(found.outcomes) - found.placed_count, len(members) - len(found.outcomes)
         tried = found.domain_count
@@ -177,7 +178,7 @@ class GroupVerdicts:
                 return f"{head} preemption policy, got {own_policy}{name} and {policy}"
         return ""
 
-    def _shortage(self, wanted: CoschedulingPodGroup) -> str:
+    def _shortage(self, wanted: CoschedulingPodGroup | VolcanoPodGroup) -> str:
         """Return which of the resources in minResources all nodes together lack; "" if none.
 
         What the pods of the group request that have a node counts as there. O(resources × nodes).

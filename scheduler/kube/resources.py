@@ -25,7 +25,14 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, Repli
 from scheduler.api.core_v1 import FailedPod, Namespace, Node, NodeSelector, Pod
 from scheduler.api.decode import Broken, ObjectDecoder, Older
 from scheduler.api.meta import Frozen, Metadata
-from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, CoschedulingPodGroup, PodGroup
+from scheduler.api.pod_group import (
+    COSCHEDULING_POD_GROUP,
+    POD_GROUP,
+    VOLCANO_POD_GROUP,
+    CoschedulingPodGroup,
+    PodGroup,
+    VolcanoPodGroup,
+)
 from scheduler.api.resource_v1 import (
     ClaimMetadata,
     CounterSet,
@@ -320,8 +327,16 @@ POD_GROUPS: Final[tuple[KindSpec, ...]] = (
         CoschedulingPodGroup,
         is_optional=True,
     ),
+    KindSpec(
+        VOLCANO_POD_GROUP,
+        "podgroups",
+        ("scheduling.volcano.sh/v1beta1",),
+        True,
+        VolcanoPodGroup,
+        is_optional=True,
+    ),
 )
-"""Groups of pods that start together (docs/spec/groups.md). Most servers have neither kind."""
+"""Groups of pods that start together (docs/spec/groups.md). Most servers have none of these kinds."""
 
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
     *(POD, NODE, NAMESPACE),

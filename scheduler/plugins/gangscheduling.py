@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from scheduler.api.core_v1 import Node
-from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, AnyPodGroup, GroupKey, group_of
+from scheduler.api.pod_group import KINDS, AnyPodGroup, GroupKey, group_of
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -44,7 +44,7 @@ class GangScheduling:
     """
 
     name: Final = "GangScheduling"
-    reads: Final = (POD_GROUP, COSCHEDULING_POD_GROUP)
+    reads: Final = KINDS
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._groups = handle.cluster.pod_groups

@@ -14,7 +14,9 @@ DEVICES: Final = "resource.k8s.io"
 OURS: Final = "kubestow.dev"
 """Of the kinds that a CustomResourceDefinition brings; this server takes their specs as they are."""
 COSCHEDULING: Final = "scheduling.x-k8s.io"
-"""The same, of the coscheduling plugin."""
+VOLCANO: Final = "scheduling.volcano.sh"
+"""The same, of the coscheduling plugin and of Volcano. Their PodGroups have the short name of Kubernetes' own."""
+_OF_PLUGINS: Final = frozenset({COSCHEDULING, VOLCANO})
 CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _POD_FIELDS: Final = (
     *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")),
@@ -59,12 +61,12 @@ class ApiResource:
     @property
     def stored_as(self) -> str:
         """The place of the objects: the resource, with its group if another group has a resource of this name."""
-        return self.qualified if self.group == COSCHEDULING else self.name
+        return self.qualified if self.group in _OF_PLUGINS else self.name
 
     @property
     def known_as(self) -> str:
         """The kind for in-process callers, as `stored_as`."""
-        return self.qualified_kind if self.group == COSCHEDULING else self.kind
+        return self.qualified_kind if self.group in _OF_PLUGINS else self.kind
 
     @property
     def is_core_event(self) -> bool:
@@ -84,7 +86,7 @@ class ApiResource:
     @property
     def is_custom(self) -> bool:
         """Such objects know no strategic merge patch."""
-        return self.group in {OURS, COSCHEDULING}
+        return self.group in {OURS, *_OF_PLUGINS}
 
     @property
     def returns_deleted(self) -> bool:
@@ -172,14 +174,15 @@ ALL: Final = (
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
     *_several("scheduling.k8s.io", ["v1beta1"], podgroups=("PodGroup", True, "s")),
     *_several(COSCHEDULING, ["v1alpha1"], podgroups=("PodGroup", True, "sgc")),
+    *_several(VOLCANO, ["v1beta1"], podgroups=("PodGroup", True, "sgc")),
     *_several(
         OURS, ["v1alpha1"], schedulerprofiles=("SchedulerProfile", False, "sgc"), whatifs=("WhatIf", True, "sgc")
     ),
 )
 """Everything that can be served. What *is* served is the constructor's `served`."""
 
-GROUPS: Final = ("scheduling.k8s.io/v1beta1", f"{COSCHEDULING}/v1alpha1")
-"""The kinds of groups: the first one with the gate GenericWorkload, the second one with the coscheduling plugin."""
+GROUPS: Final = ("scheduling.k8s.io/v1beta1", f"{COSCHEDULING}/v1alpha1", f"{VOLCANO}/v1beta1")
+"""The kinds of groups: with the gate GenericWorkload, with the coscheduling plugin, and with Volcano's CRDs."""
 
 _DEVICE_KINDS: Final = ("resourceclaims", "resourceslices", "deviceclasses", "resourceclaimtemplates")
 
@@ -280,7 +283,7 @@ class Served:
     def of_manifest(self, obj: Mapping[str, Any]) -> ApiResource:
         """For in-process callers: the kind of an object, served or not."""
         kind, group = obj["kind"], obj.get("apiVersion", "").rpartition("/")[0]
-        return self.named(f"{kind}.{group}" if group == COSCHEDULING else kind)
+        return self.named(f"{kind}.{group}" if group in _OF_PLUGINS else kind)
 
     def stored(self) -> Iterable[ApiResource]:
         """One resource per place where objects are stored."""

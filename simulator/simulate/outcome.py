@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.api.core_v1 import Node, Pod
-from scheduler.api.meta import AnnotatedMetadata
+from scheduler.api.meta import GroupAnnotations, PodMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
 from scheduler.core.terminal import counted
@@ -242,10 +244,22 @@ def victims(
     return tuple(sorted(found, key=lambda each: (rank.get(each.preemptor, len(rank)), each.pod)))
 
 
-class AnnotatedPod(Pod, frozen=True):
-    """A pod with annotations."""
+class ExpectedAnnotations(GroupAnnotations, frozen=True):
+    """The annotations of a pod that a simulation reads."""
 
-    metadata: AnnotatedMetadata
+    expected: str = msgspec.field(default="", name=EXPECT)
+
+
+class ExpectedMetadata(PodMetadata, frozen=True):
+    """`metadata` of a pod in a simulation."""
+
+    annotations: ExpectedAnnotations = ExpectedAnnotations()
+
+
+class AnnotatedPod(Pod, frozen=True):
+    """A pod with the annotation that says whether it may stay pending."""
+
+    metadata: ExpectedMetadata
 
 
 def is_expected_pending(pod: AnnotatedPod, patterns: Iterable[str]) -> bool:
@@ -253,7 +267,7 @@ def is_expected_pending(pod: AnnotatedPod, patterns: Iterable[str]) -> bool:
 
     A glob without a slash means the namespace default.
     """
-    if pod.metadata.annotations.get(EXPECT) == "pending":
+    if pod.metadata.annotations.expected == "pending":
         return True
     return any(fnmatch.fnmatchcase(pod.key, full(pattern)) for pattern in patterns)
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from scheduler.api.pod_group import COSCHEDULING_LABEL, COSCHEDULING_POD_GROUP
+from scheduler.api.pod_group import COSCHEDULING_LABEL, COSCHEDULING_POD_GROUP, VOLCANO_ANNOTATION, VOLCANO_POD_GROUP
 from simulator.simulate.input.manifests import Found
 
 _MARKS: Final = {
     COSCHEDULING_LABEL: "coscheduling",
     "pod-group.scheduling.sigs.k8s.io": "coscheduling",
     "pod-group.scheduling.sigs.k8s.io/name": "coscheduling",
-    "scheduling.k8s.io/group-name": "Volcano",
+    VOLCANO_ANNOTATION: "Volcano",
     "scheduling.volcano.sh/group-name": "Volcano",
     "volcano.sh/job-name": "Volcano",
     "kueue.x-k8s.io/pod-group-name": "Kueue",
     "yunikorn.apache.org/task-group-name": "YuniKorn",
 }
 """Labels and annotations of pods, and the scheduler that reads them."""
+_READ: Final = {COSCHEDULING_LABEL: COSCHEDULING_POD_GROUP, VOLCANO_ANNOTATION: VOLCANO_POD_GROUP}
+"""Those that Kubestow reads, too, if the cluster has objects of this kind."""
 
 
 def warnings(objects: Iterable[Found]) -> Iterator[str]:
     """Yield one line for each label or annotation that puts unbound pods into a group of another scheduler."""
     objects = tuple(objects)
-    marks = _MARKS.keys() - (
-        {COSCHEDULING_LABEL} if any(each.kind == COSCHEDULING_POD_GROUP for each in objects) else set()
-    )
+    kinds = {each.kind for each in objects}
+    marks = _MARKS.keys() - {mark for mark, kind in _READ.items() if kind in kinds}
     marked: dict[str, list[Found]] = {}
     for pod in (each for each in objects if each.kind == "Pod" and not each.value["spec"].get("nodeName")):
         for mark in sorted(marks & _keys(pod.value["metadata"])):

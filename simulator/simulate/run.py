@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
-from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP
+from scheduler.api.pod_group import KINDS
 from scheduler.core.clock import Clock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.explain.answer import Explanation, WhatIfAnswer
@@ -145,7 +145,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
 def _groups(cluster: Completed) -> list[str]:
     """Return the versions of the kinds of groups that the cluster has."""
     kinds = {each.kind for each in cluster.objects}
-    return [version for kind, version in zip((POD_GROUP, COSCHEDULING_POD_GROUP), GROUPS) if kind in kinds]
+    return [version for kind, version in zip(KINDS, GROUPS) if kind in kinds]
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:

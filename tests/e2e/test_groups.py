@@ -1,7 +1,8 @@
-"""Groups on a real API server: both kinds of objects, their conditions and events, and a daemon that is killed (docs/spec/groups.md)."""
+"""Groups on a real API server: all kinds of objects, their conditions and events, and a daemon that is killed (docs/spec/groups.md)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +17,59 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 NATIVE = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
-CRD: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "podgroups.scheduling.x-k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"},
-    },
-    "spec": {
-        "group": "scheduling.x-k8s.io",
-        "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
+VOLCANO = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+
+
+def crd(group: str, version: str) -> dict[str, Any]:
+    """A kind named PodGroup of this API group; its schema lets everything pass."""
+    approval = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"podgroups.{group}", "annotations": approval},
+        "spec": {
+            "group": group,
+            "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"},
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+            ],
+        },
+    }
+
+
+CRDS = {path: crd(*path.split("/")[2:4]) for path in (COSCHEDULING, VOLCANO)}
+NAMED_IN = {
+    COSCHEDULING: ("labels", "scheduling.x-k8s.io/pod-group"),
+    VOLCANO: ("annotations", "scheduling.k8s.io/group-name"),
 }
 HAS_NATIVE = not VERSION.startswith("v1.36")
 """1.36 has an older version of the API alone, which Kubestow does not read."""
 
 
+async def is_served(http: aiohttp.ClientSession, path: str) -> bool:
+    async with http.get(path) as answer:
+        return answer.status == 200
+
+
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
-    """A server with the gates for groups, and the CRD of the coscheduling plugin."""
+    """A server with the gates for groups, and the CRDs of the coscheduling plugin and of Volcano."""
     gates = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
     gate = [gates, "--runtime-config=scheduling.k8s.io/v1beta1=true"]
 
     async def prepare(plane: ControlPlane) -> None:
         async with plane.client() as http:
-            async with http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=CRD) as answer:
-                assert answer.status == 201, await answer.text()
-
-            async def is_served() -> bool:
-                async with http.get(COSCHEDULING) as answer:
-                    return answer.status == 200
-
-            await until(is_served, "the CRD")
+            for path, kind in CRDS.items():
+                async with http.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=kind) as answer:
+                    assert answer.status == 201, await answer.text()
+                await until(partial(is_served, http, path), "the CRD")
 
     with started(ControlPlane(apiserver_flags=gate if HAS_NATIVE else []), prepare) as plane:
         yield plane
@@ -68,22 +80,22 @@ async def cluster(plane: ControlPlane, http: aiohttp.ClientSession) -> AsyncIter
     cluster = Cluster(http)
     yield cluster
     await cluster.wipe()
-    for path in (*((NATIVE,) if HAS_NATIVE else ()), COSCHEDULING):
+    for path in (*((NATIVE,) if HAS_NATIVE else ()), *CRDS):
         for item in (await cluster.get(path))["items"]:
             await cluster.delete(f"{path}/{item['metadata']['name']}")
 
 
 def group(path: str, name: str, least: int) -> dict[str, Any]:
     spec = {"schedulingPolicy": {"gang": {"minCount": least}}} if path == NATIVE else {"minMember": least}
-    version = "scheduling.k8s.io/v1beta1" if path == NATIVE else "scheduling.x-k8s.io/v1alpha1"
-    return {"apiVersion": version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": "/".join(path.split("/")[2:4]), "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
 
 
 def member(path: str, of: str, name: str, cpu: str) -> dict[str, Any]:
     if path == NATIVE:
         return pod(name, SCHEDULER_NAME, {"schedulingGroup": {"podGroupName": of}}, cpu=cpu)
     made = pod(name, SCHEDULER_NAME, cpu=cpu)
-    made["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": of}
+    field, key = NAMED_IN[path]
+    made["metadata"][field] = {key: of}
     return made
 
 
@@ -100,6 +112,7 @@ async def bound(cluster: Cluster) -> set[str]:
 PATHS = [
     *((pytest.param(NATIVE, id="scheduling.k8s.io"),) if HAS_NATIVE else ()),
     pytest.param(COSCHEDULING, id="scheduling.x-k8s.io"),
+    pytest.param(VOLCANO, id="scheduling.volcano.sh"),
 ]
 
 
@@ -107,7 +120,7 @@ PATHS = [
 async def test_a_group_starts_whole(
     plane: ControlPlane, cluster: Cluster, http: aiohttp.ClientSession, path: str
 ) -> None:
-    name = "native" if path == NATIVE else "labelled"
+    name = {NATIVE: "native", COSCHEDULING: "labelled", VOLCANO: "annotated"}[path]
     await cluster.create(node("n1", cpu="4"))
     with daemon(plane) as server:
         await create(http, path, group(path, name, 3))

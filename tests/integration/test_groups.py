@@ -1,4 +1,4 @@
-"""Groups placed by the real daemon over real sockets: both kinds, a kind that comes late, and a restart (docs/spec/groups.md)."""
+"""Groups placed by the real daemon over real sockets: all kinds, a kind that comes late, and a restart (docs/spec/groups.md)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import pytest
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
 from tests.integration.daemon import Rig, rig, until
 
-LABEL = "scheduling.x-k8s.io/pod-group"
+NAMED_IN = {
+    "coscheduling": ("labels", "scheduling.x-k8s.io/pod-group"),
+    "volcano": ("annotations", "scheduling.k8s.io/group-name"),
+}
 OF: dict[str, tuple[str, str]] = {
     "native": ("podgroups", GROUPS[0]),
     "coscheduling": ("podgroups.scheduling.x-k8s.io", GROUPS[1]),
+    "volcano": ("podgroups.scheduling.volcano.sh", GROUPS[2]),
 }
 
 
@@ -27,7 +31,8 @@ def add_pod(cluster: Rig, kind: str, group: str, name: str, cpu: str) -> None:
             "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}],
             "schedulerName": "kubestow",
         }
-        cluster.server.create("pods", {"metadata": {"name": name, "labels": {LABEL: group}}, "spec": spec})
+        field, key = NAMED_IN[kind]
+        cluster.server.create("pods", {"metadata": {"name": name, field: {key: group}}, "spec": spec})
 
 
 def bound(server: ApiServer) -> set[str]:

@@ -11,7 +11,14 @@ import msgspec
 
 from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
-from scheduler.api.pod_group import POD_GROUP, CoschedulingPodGroup, PodGroup
+from scheduler.api.pod_group import (
+    COSCHEDULING_POD_GROUP,
+    POD_GROUP,
+    VOLCANO_POD_GROUP,
+    CoschedulingPodGroup,
+    PodGroup,
+    VolcanoPodGroup,
+)
 from scheduler.binding_state import PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration, RunOptions
@@ -24,6 +31,11 @@ from tests.support.ports import ListRecorder, ScriptedWriter
 POST_FILTER = " no new claims to deallocate, preemption: "
 """The beginning of the default plugins' PostFilter text, which follows the text of Filter."""
 
+POD_GROUP_TYPES: dict[str, type[Any]] = {
+    POD_GROUP: PodGroup,
+    COSCHEDULING_POD_GROUP: CoschedulingPodGroup,
+    VOLCANO_POD_GROUP: VolcanoPodGroup,
+}
 
 _versions = itertools.count(1)
 
@@ -190,8 +202,7 @@ class SchedulerHarness:
             "uid": f"uid-{kind}-{name}",
             "resourceVersion": str(next(_versions)),
         }
-        typ = PodGroup if kind == POD_GROUP else CoschedulingPodGroup
-        new = ObjectDecoder(kind, typ).decode(
+        new = ObjectDecoder(kind, POD_GROUP_TYPES[kind]).decode(
             msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status or {}})
         )
         self.parts.event_handlers.apply(kind, [Delta(self.groups.get((kind, name)), new)])
@@ -253,7 +264,7 @@ def with_pods(
 
 
 def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    """Return a pod: cpu, on (nodeName), scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
+    """Return a pod: cpu, on (nodeName), labels, annotations, scheduler, phase, deleting, nominated, started, conditions, uid, version, gates, raw spec."""
     requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}
     metadata = {
         "name": name,
@@ -261,6 +272,7 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
         "uid": spec.pop("uid", f"uid-{name}"),
         "resourceVersion": spec.pop("version", str(next(_versions))),
         "labels": spec.pop("labels", {}),
+        "annotations": spec.pop("annotations", {}),
     }
     if spec.pop("deleting", False):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"

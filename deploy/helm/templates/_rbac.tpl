@@ -45,6 +45,7 @@ GangScheduling:
   reads: # unless the profile has no groups
     scheduling.k8s.io: [podgroups]
     scheduling.x-k8s.io: [podgroups]
+    scheduling.volcano.sh: [podgroups]
 {{- end -}}
 
 {{- /* "false" if the profile places the pods of groups one by one. */ -}}

@@ -13,7 +13,7 @@ import pytest
 from scheduler.api import core_v1, podinfo, selectors
 from scheduler.api.core_v1 import Affinity, Container, Node, NodeAffinity, Pod, PodSpec, ResourceRequirements
 from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod, from_manifest
-from scheduler.api.meta import Metadata
+from scheduler.api.meta import PodMetadata
 from scheduler.api.podinfo import host_ports, pod_info, requests_of
 from scheduler.api.quantity import UNREADABLE, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
@@ -550,7 +550,7 @@ def test_each_container_of_start_up_costs_the_same() -> None:
     def steps(containers: int) -> int:
         """Calls of functions."""
         asked = [ResourceRequirements({f"e.com/{n}": parse("1")}) for n in range(containers)]
-        pod = Pod(Metadata(), PodSpec(init_containers=tuple(Container(resources=each) for each in asked)))
+        pod = Pod(PodMetadata(), PodSpec(init_containers=tuple(Container(resources=each) for each in asked)))
         counted = 0
 
         def count(_frame: object, _event: str, _argument: object) -> None:

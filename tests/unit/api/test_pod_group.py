@@ -12,21 +12,21 @@ from scheduler.api.pod_group import (
     COSCHEDULING_LABEL,
     COSCHEDULING_POD_GROUP,
     POD_GROUP,
-    CoschedulingPodGroup,
+    VOLCANO_ANNOTATION,
+    VOLCANO_POD_GROUP,
     GroupKey,
-    PodGroup,
     group_of,
 )
-from tests.unit.harness import manifest, typed
+from tests.unit.harness import POD_GROUP_TYPES, manifest, typed
 
 
 def decoded(kind: str, **parts: Any) -> Any:
-    typ: type[Any] = PodGroup if kind == POD_GROUP else CoschedulingPodGroup
     raw = {"metadata": {"name": "g", "namespace": "team", "uid": "u"}, **parts}
-    return ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
+    return ObjectDecoder(kind, POD_GROUP_TYPES[kind]).decode(msgspec.json.encode(raw))
 
 
 NATIVE, LABEL = GroupKey(POD_GROUP, "default/g"), GroupKey(COSCHEDULING_POD_GROUP, "default/l")
+ANNOTATED = GroupKey(VOLCANO_POD_GROUP, "default/v")
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,14 @@ NATIVE, LABEL = GroupKey(POD_GROUP, "default/g"), GroupKey(COSCHEDULING_POD_GROU
         pytest.param({"labels": {COSCHEDULING_LABEL: ""}}, None, id="an empty label"),
         pytest.param(
             {"schedulingGroup": {"podGroupName": "g"}, "labels": {COSCHEDULING_LABEL: "l"}}, NATIVE, id="both"
+        ),
+        pytest.param({"annotations": {VOLCANO_ANNOTATION: "v", "other": "x"}}, ANNOTATED, id="the annotation"),
+        pytest.param({"annotations": {VOLCANO_ANNOTATION: ""}}, None, id="an empty annotation"),
+        pytest.param({"annotations": None}, None, id="no annotations"),
+        pytest.param(
+            {"annotations": {VOLCANO_ANNOTATION: "v"}, "labels": {COSCHEDULING_LABEL: "l"}},
+            LABEL,
+            id="the label and the annotation",
         ),
     ],
 )
@@ -63,6 +71,13 @@ def test_the_group_that_a_pod_names(spec: dict[str, Any], group: GroupKey | None
         ),
         (COSCHEDULING_POD_GROUP, {"minMember": -1}, (True, 1)),
         (COSCHEDULING_POD_GROUP, {}, (True, 1)),
+        (
+            VOLCANO_POD_GROUP,
+            {"minMember": 4, "minTaskMember": {"worker": 9}, "minResources": {"cpu": "3"}, "queue": "q"},
+            (True, 4),
+        ),
+        (VOLCANO_POD_GROUP, {"minMember": 0}, (True, 1)),
+        (VOLCANO_POD_GROUP, {}, (True, 1)),
     ],
 )
 def test_the_minimum(kind: str, spec: dict[str, Any], expected: tuple[bool, int]) -> None:
@@ -79,6 +94,7 @@ def test_the_minimum(kind: str, spec: dict[str, Any], expected: tuple[bool, int]
         (POD_GROUP, {"schedulingPolicy": {"gang": {"minCount": "3"}}}, "$.spec.schedulingPolicy.gang.minCount"),
         (COSCHEDULING_POD_GROUP, {"minMember": 1.5}, "$.spec.minMember"),
         (COSCHEDULING_POD_GROUP, [], "$.spec"),
+        (VOLCANO_POD_GROUP, {"minTaskMember": {"worker": "9"}}, "$.spec.minTaskMember[...]"),
     ],
 )
 def test_an_object_that_cannot_be_read(kind: str, spec: Any, at: str) -> None:
@@ -86,3 +102,21 @@ def test_an_object_that_cannot_be_read(kind: str, spec: Any, at: str) -> None:
 
     assert isinstance(broken, Broken)
     assert at in broken.why
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, "spec.networkTopology with mode hard"),
+        ({"networkTopology": {}}, "spec.networkTopology with mode hard"),
+        ({"networkTopology": {"mode": "soft"}}, ""),
+        ({"subGroupPolicy": [{"name": "a"}, {"name": "b", "minSubGroups": 2}]}, "spec.subGroupPolicy[1].minSubGroups"),
+        (
+            {"subGroupPolicy": [{"name": "a", "networkTopology": {"mode": "hard"}}]},
+            "spec.subGroupPolicy[0].networkTopology with mode hard",
+        ),
+        ({"subGroupPolicy": [{"name": "a", "subGroupSize": 2, "minSubGroups": 0}]}, ""),
+    ],
+)
+def test_what_volcano_would_obey(spec: dict[str, Any], field: str) -> None:
+    assert decoded(VOLCANO_POD_GROUP, spec=spec).unsupported == field

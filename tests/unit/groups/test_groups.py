@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.pod_group import COSCHEDULING_LABEL, COSCHEDULING_POD_GROUP, POD_GROUP
+from scheduler.api.pod_group import (
+    COSCHEDULING_LABEL,
+    COSCHEDULING_POD_GROUP,
+    KINDS,
+    POD_GROUP,
+    VOLCANO_ANNOTATION,
+    VOLCANO_POD_GROUP,
+)
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, KubeSchedulerProfile
@@ -21,15 +28,16 @@ from tests.unit.harness import SchedulerHarness
 
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 LABELLED: dict[str, Any] = {"labels": {COSCHEDULING_LABEL: "g"}}
+ANNOTATED: dict[str, Any] = {"annotations": {VOLCANO_ANNOTATION: "g"}}
 NAMES = ("a", "b", "c")
 
 
 def harness(*nodes: str, version: str = "1.37", **ours: Any) -> SchedulerHarness:
-    """A scheduler whose server has groups of both kinds; the nodes have 4 cpu."""
+    """A scheduler whose server has groups of all kinds; the nodes have 4 cpu."""
     args = {KubestowArgs.plugin: KubestowArgs(**ours)}
     profiles = tuple(KubeSchedulerProfile(name, args=args) for name in ("kubestow", "batch"))
     sched = SchedulerHarness(Configuration(profiles=profiles, feature_gates=defaults(version)))
-    for kind in (POD_GROUP, COSCHEDULING_POD_GROUP):
+    for kind in KINDS:
         sched.served(kind)
     for name in nodes:
         sched.node(name)
@@ -70,7 +78,9 @@ class Preparing:
 # -- the gate ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "named"), [(POD_GROUP, GROUPED), (COSCHEDULING_POD_GROUP, LABELLED)])
+@pytest.mark.parametrize(
+    ("kind", "named"), [(POD_GROUP, GROUPED), (COSCHEDULING_POD_GROUP, LABELLED), (VOLCANO_POD_GROUP, ANNOTATED)]
+)
 async def test_a_group_waits_until_it_is_complete(kind: str, named: dict[str, Any]) -> None:
     sched = harness("n1")
     sched.pod("a", cpu="1", **named)
@@ -86,6 +96,43 @@ async def test_a_group_waits_until_it_is_complete(kind: str, named: dict[str, An
     await sched.settle()
     assert bound(sched) == ["a", "b", "c"]
     assert sched.writer.conditions == [], "gated pods get no condition"
+
+
+def task(name: str) -> dict[str, Any]:
+    return {"annotations": {VOLCANO_ANNOTATION: "g", "volcano.sh/task-spec": name}}
+
+
+async def test_a_minimum_for_each_task() -> None:
+    """The group starts with two workers and one driver, and not with three workers."""
+    sched = harness("n1")
+    sched.group("g", 3, VOLCANO_POD_GROUP, minTaskMember={"worker": 2, "driver": 1, "observer": 0})
+    for at in range(3):
+        sched.pod(f"w{at}", cpu="1", **task("worker"))
+    await sched.settle()
+    assert sched.places() == dict.fromkeys(("w0", "w1", "w2"), "gated")
+
+    sched.pod("d", cpu="4", **task("driver"))
+    await sched.later(1.5)
+    assert bound(sched) == [], "the driver does not fit beside all workers, and no three pods are enough without it"
+
+    sched.node("n2")
+    await sched.later(3)
+    assert bound(sched) == ["d", "w0", "w1", "w2"]
+
+
+async def test_a_pod_that_changes_its_task() -> None:
+    sched = harness("n1")
+    sched.group("g", 1, VOLCANO_POD_GROUP, minTaskMember={"driver": 1})
+    sched.pod("a", cpu="1", **task("worker"))
+    sched.pod("b", cpu="1", **task("worker"))
+    await sched.settle()
+    assert sched.places() == dict.fromkeys(("a", "b"), "gated")
+
+    sched.pod("b", cpu="1", **task("driver"))
+    sched.gone("a")
+    sched.pod("c", cpu="1", **task("worker"))
+    await sched.later(1.5)
+    assert bound(sched) == ["b", "c"]
 
 
 async def test_pods_that_arrive_one_by_one_cost_the_waiting_ones_nothing() -> None:
@@ -497,6 +544,17 @@ async def test_a_coscheduling_group_gets_events_only() -> None:
     assert conditions(sched) == []
     (event,) = (event for event in sched.recorder.events if event.pod == "default/g")
     assert event.note.startswith("minCount (2) cannot be satisfied: 1 scheduled, 0 remaining; ")
+
+
+@pytest.mark.parametrize(("queue", "reasons"), [("", []), ("default", []), ("research", ["QueueIgnored"])])
+async def test_a_queue_of_volcano(queue: str, reasons: list[str]) -> None:
+    sched = harness("n1")
+    sched.group("g", 1, VOLCANO_POD_GROUP, queue=queue)
+    sched.pod("a", cpu="1", **ANNOTATED)
+    await sched.settle()
+
+    events = [event.reason for event in sched.recorder.events if event.pod == "default/g"]
+    assert events == ["GroupScheduled", *reasons]
 
 
 @pytest.mark.parametrize(("version", "reason"), [("1.37", "SchedulerError"), ("1.38", "PodGroupError")])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler.api.core_v1 import Pod, PodSpec, PodStatus, SchedulingGate, Toleration
-from scheduler.api.meta import Metadata
+from scheduler.api.meta import PodMetadata
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.errors import UnforeseenErrors
@@ -38,7 +38,9 @@ def pod(
     """A pod in namespace `default`; its uid is its name."""
     return pod_info(
         Pod(
-            metadata=Metadata(name=name, namespace="default", uid=name, resource_version=version, labels=labels or {}),
+            metadata=PodMetadata(
+                name=name, namespace="default", uid=name, resource_version=version, labels=labels or {}
+            ),
             spec=PodSpec(
                 scheduler_name=scheduler,
                 node_name=node,
