@@ -33,6 +33,7 @@ from scheduler.framework.extender import Consultation, Unanswered
 from scheduler.framework.profile import Profile
 from scheduler.groups.cycle import GroupCycle, GroupOutcome
 from scheduler.groups.domains import DomainError
+from scheduler.groups.preemption import GroupPreemption
 from scheduler.groups.status import GroupStatus
 from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.preemption import PreemptionExecutor
@@ -231,6 +232,11 @@ class SchedulingLoop:
         self._report(group, members, found, popped_at)
         if found.is_placed and lacking > 0:
             self._parts.binder.barriers.hold(group, lacking)
+        if found.preemption is not None and found.preemption.victims:
+            self._evict_for(group, members, found.preemption)
+        elif found.result == "unschedulable":
+            for plugin in self._parts.profiles[queued.profile].group_reserve:
+                plugin.release_group([each.info for each in members])
         turn = self._clock.now()
         for each, outcome in verdicts.verdicts(group, members, found):
             self._parts.records.add(outcome.record)
@@ -240,6 +246,11 @@ class SchedulingLoop:
                     await asyncio.sleep(0)
                 turn = self._clock.now()
         return True
+
+    def _evict_for(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupPreemption) -> None:
+        """Begin to evict all victims of the group, in the name of one of its pods; until the end none of them is tried."""
+        preemptor = next(each.info for each in members if each.uid == found.preemptor)
+        self._parts.evictions.start(preemptor, found.nodes[preemptor.uid], found.victims, group)
 
     async def _search(self, group: GroupKey, members: Sequence[QueuedPodInfo], least: int) -> GroupOutcome | None:
         """Try to place at least this number of the pods. Return None if the scheduler is stopping."""
@@ -258,8 +269,7 @@ class SchedulingLoop:
     def _report(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome, popped_at: float) -> None:
         profile, took_s = members[0].profile, self._clock.now() - popped_at
         reason, message = self._parts.group_verdicts.summary(group, members, found)
-        result = "scheduled" if found.is_placed else "error" if found.error else "unschedulable"
-        self._parts.shared.metrics.group_attempt(result, profile, took_s)
+        self._parts.shared.metrics.group_attempt(found.result, profile, took_s)
         if (shown := self._cluster.pod_groups.get(group)) is not None:
             self._parts.group_status.report(shown, controller=profile, reason=reason, message=message)
         if not found.is_placed and self._parts.profiles[profile].ours.preemption_fair_share == "on":

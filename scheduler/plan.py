@@ -14,6 +14,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import AllocationResult
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.cycle import Scheduled
@@ -147,3 +149,39 @@ class Placement:
             return True
         wanted = ("pods", *(resource for resource, amount in assumed.requests.items() if amount))
         return any(NodeView(nodes, slot).free(resource) < 0 for resource in wanted)
+
+
+class Departure:
+    """The end of one pod on its node: it takes its devices along, as far as no other pod has reserved them."""
+
+    def __init__(self, cluster: Cluster, pod: PodInfo) -> None:
+        self._cluster = cluster
+        self._pod = pod
+        self._held: list[tuple[str, AllocationResult]] = []
+
+    def __call__(self) -> Undo:
+        """Remove the pod, and return the undo. Raises NotApplicable if it is not there."""
+        taken = self._cluster.nodes.remove_pod(self._pod.node_name, self._pod.uid)
+        if taken is None:
+            raise NotApplicable(f"pod {self._pod.key} is on no node")
+        self._pod, self._held = taken, self._devices_alone(taken)
+        for uid, _ in self._held:
+            self._cluster.devices.use.hold(uid, None)
+        return self._undo
+
+    def _undo(self) -> None:
+        self._cluster.nodes.add_pod(self._pod.node_name, self._pod)
+        for uid, allocation in self._held:
+            self._cluster.devices.use.hold(uid, allocation)
+
+    def _devices_alone(self, info: PodInfo) -> list[tuple[str, AllocationResult]]:
+        """Return the allocations that become free with the pod: of claims that no other pod has reserved."""
+        found = []
+        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
+        for each in info.pod.spec.resource_claims:
+            name = each.resource_claim_name or made.get(each.name)
+            claim = self._cluster.devices.claims.get(f"{info.pod.metadata.namespace}/{name}") if name else None
+            allocation = self._cluster.devices.use.held(claim.uid) if claim is not None else None
+            if claim is not None and allocation is not None and len(claim.status.reserved_for) <= 1:
+                found.append((claim.uid, allocation))
+        return found

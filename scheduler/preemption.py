@@ -25,6 +25,7 @@ from typing import Final
 import structlog
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, preempted_by
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder
 from scheduler.config.document import format_duration
@@ -66,6 +67,8 @@ class _Plan:
     preemptor: PodInfo
     node_name: str
     victims: list[PodInfo]
+    """They are on this node, or on others if the plan is that of a group."""
+    group: GroupKey | None = None
     has_failed: bool = False
     """Whether an eviction failed: further evictions would be in vain."""
     evicted_count: int = 0
@@ -125,8 +128,10 @@ class PreemptionExecutor:
         """Return the uids of preemptors and victims of which any state is kept."""
         return {*self._plans, *self._preempting.snapshot()}
 
-    def start(self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Evict the victims in the background. Until then the preemptor is held back.
+    def start(
+        self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo], group: GroupKey | None = None
+    ) -> None:
+        """Evict the victims in the background. Until then the preemptor is held back, or the group if this is done for it.
 
         Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
         happens before the event loop runs again.
@@ -138,14 +143,14 @@ class PreemptionExecutor:
             return  # all are terminating already, and their end wakes the preemptor
         others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
-        plan = _Plan(preemptor, node_name, remaining)
+        plan = _Plan(preemptor, node_name, remaining, group)
         # The preemptor may have been tried again, for instance after a change of its node. The older task finds in
         # `_check` that its plan was replaced, and evicts no further pod.
         before = self._plans.get(preemptor.uid)
         if before is not None:
             self._preempting.end(preemptor.uid, before.victim_uids)
         self._plans[preemptor.uid] = plan
-        self._preempting.begin(preemptor.uid, plan.victim_uids)
+        self._preempting.begin(preemptor.uid, plan.victim_uids, group)
         task = asyncio.create_task(self._run(plan))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -199,6 +204,7 @@ class PreemptionExecutor:
             return
         del self._plans[preemptor.uid]
         self._preempting.end(preemptor.uid, plan.victim_uids)
+        self._reconsider_mates(plan)
         if not self._is_pending(preemptor):
             self._preempting.forget(preemptor.uid)  # again: what was recorded since
             return
@@ -214,6 +220,13 @@ class PreemptionExecutor:
                 self._queue.activate([preemptor])
             case _Ending.FAILED:
                 self._queue.retry(preemptor)
+
+    def _reconsider_mates(self, plan: _Plan) -> None:
+        """Let PreEnqueue decide again about the other pods of the group, which were held back as well."""
+        for pod in self._cluster.pod_groups.members(plan.group).values() if plan.group is not None else ():
+            mate = self._pending.get(pod.key)
+            if mate is not None and mate.uid != plan.preemptor.uid:
+                self._queue.reconsider(mate)
 
     async def _evict_all(self, plan: _Plan) -> _Ending:
         # The nomination is on the server before a victim is touched. If this process ends now, the next one knows for
@@ -272,7 +285,7 @@ class PreemptionExecutor:
         # that the preemptor was bound by another scheduler.
         await self._inbox.caught_up()
         current = self._cluster.get(victim.uid)
-        if current is None or current.node_name != plan.node_name or self._is_leaving(current):
+        if current is None or current.node_name != victim.node_name or self._is_leaving(current):
             return None
         self._check(plan)
         return current
@@ -294,6 +307,9 @@ class PreemptionExecutor:
         if current is None:
             return
         note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
+        wanted = self._cluster.pod_groups.get(plan.group) if plan.group is not None else None
+        if wanted is not None:
+            note = f"Preempted by podgroup {wanted.metadata.uid} on node cluster"
         # The victim is only assumed, and its own binding can be cancelled. Then nothing has to be deleted, as in
         # kube-scheduler.
         if self._binder.preempt(current.uid, PLUGIN):
@@ -317,7 +333,7 @@ class PreemptionExecutor:
             note=note,
             related=preemptor.pod,
         )
-        _log.info("pod preempted", victim=current.key, node=plan.node_name, preemptor=preemptor.key)
+        _log.info("pod preempted", victim=current.key, node=current.node_name, preemptor=preemptor.key)
 
     async def _report(self, plan: _Plan, victim: PodInfo) -> bool:
         """Write the victim's condition and event. Returns False if it is already gone."""
@@ -371,11 +387,12 @@ class PreemptionExecutor:
     # -- changes, applied by the inbox -----------------------------------------------------------------------------------
 
     def _clear_lower_nominations(self, plan: _Plan) -> None:
-        """Let pods of lower priority with a nomination to this node look for another node at once."""
+        """Let pods of lower priority with a nomination to one of the nodes look for another node at once."""
         # The preemptor may have been nominated elsewhere since. Then nothing on this node is decided for it.
         if self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             return
-        for other in self._queue.nominator.for_node(plan.node_name):
+        names = dict.fromkeys((plan.node_name, *(victim.node_name for victim in plan.victims)))
+        for other in [each for name in names for each in self._queue.nominator.for_node(name)]:
             if other.priority < plan.preemptor.priority and self._is_pending(other):
                 newest = self._pending.get(other.key) or other
                 self._failures.clear_nomination(newest)

@@ -195,7 +195,7 @@ class Scheduler:
                 self.shared,
                 self.event_handlers,
                 self.cycle,
-                GroupCycle(self.cycle, self.cluster, nominator, clock, metrics),
+                GroupCycle(self.cycle, self.cluster, nominator, clock, metrics, preempting),
                 self.group_verdicts,
                 self.group_status,
                 self.consultations,

@@ -24,6 +24,8 @@ VOLCANO_POD_GROUP: Final = "PodGroup.scheduling.volcano.sh"
 KINDS: Final = (POD_GROUP, COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP)
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 VOLCANO_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+TASK: Final = "volcano.sh/task-spec"
+"""The annotation or label with the task of a pod; the annotation wins."""
 
 
 STARTED: Final = "PodGroupInitiallyScheduled"
@@ -72,6 +74,16 @@ class PodGroupResourceClaim(Frozen, frozen=True):
     name: str = ""
 
 
+class AllDisruption(Frozen, frozen=True):
+    """`disruptionMode.all`: it has no fields."""
+
+
+class DisruptionMode(Frozen, frozen=True):
+    """`disruptionMode`; without `all` it is `single`, and pods of the group may be preempted one by one."""
+
+    all: AllDisruption | None = None
+
+
 class PodGroupSpec(Frozen, frozen=True):
     """`spec` of scheduling.k8s.io."""
 
@@ -80,6 +92,7 @@ class PodGroupSpec(Frozen, frozen=True):
     resource_claims: tuple[PodGroupResourceClaim, ...] = ()
     parent_composite_pod_group_name: str | None = None
     priority: Int32 | None = None
+    disruption_mode: DisruptionMode = DisruptionMode()
 
 
 class PodGroupStatus(Frozen, frozen=True):
@@ -120,6 +133,11 @@ class PodGroup(NamespacedObject, frozen=True):
     def topology_key(self) -> str:
         """The label that must have one value on the nodes of all its pods; "" if there is none. The API allows one."""
         return next((each.key for each in self.spec.scheduling_constraints.topology), "")
+
+    @property
+    def is_disrupted_whole(self) -> bool:
+        """Whether all of its pods are preempted if one of them is."""
+        return self.spec.disruption_mode.all is not None
 
     @property
     def unsupported(self) -> str:
@@ -166,9 +184,11 @@ class CoschedulingPodGroup(NamespacedObject, frozen=True):
 
 
 class NetworkTopology(Frozen, frozen=True):
-    """`networkTopology`: all pods below one switch. Without a mode it is `hard`."""
+    """`networkTopology`: all pods below one switch of at most this tier. Without a mode it is `hard`, without a tier no limit."""
 
     mode: str = "hard"
+    highest_tier_allowed: Int32 | None = None
+    highest_tier_name: str = ""
 
 
 class SubGroupPolicy(Frozen, frozen=True):
@@ -183,7 +203,7 @@ class VolcanoSpec(Frozen, frozen=True):
 
     min_member: Int32 = 1
     min_task_member: dict[str, Int32] = {}
-    """Task → the number of its pods with which the group can start; the annotation `volcano.sh/task-spec` names the task."""
+    """Task → the number of its pods with which the group can start. Without effect if `min_member` is less than their sum."""
     min_resources: ResourceMap = {}
     queue: str = ""
     network_topology: NetworkTopology | None = None
@@ -223,7 +243,9 @@ class VolcanoPodGroup(NamespacedObject, frozen=True):
 
 
 def _is_hard(topology: NetworkTopology | None) -> bool:
-    return topology is not None and topology.mode != "soft"
+    if topology is None or topology.mode == "soft":
+        return False
+    return topology.highest_tier_allowed is not None or bool(topology.highest_tier_name)
 
 
 AnyPodGroup: TypeAlias = PodGroup | CoschedulingPodGroup | VolcanoPodGroup
@@ -240,3 +262,8 @@ def group_of(pod: Pod) -> GroupKey | None:
     if name := metadata.annotations.group_name:
         return GroupKey(VOLCANO_POD_GROUP, f"{metadata.namespace}/{name}")
     return None
+
+
+def task_of(pod: Pod) -> str:
+    """Return the task of the pod in its group, for `minTaskMember`; "" without one."""
+    return pod.metadata.annotations.task or pod.metadata.labels.get(TASK, "")

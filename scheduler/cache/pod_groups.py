@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.meta import Key
-from scheduler.api.pod_group import VOLCANO_POD_GROUP, AnyPodGroup, GroupKey, VolcanoPodGroup, group_of
+from scheduler.api.pod_group import VOLCANO_POD_GROUP, AnyPodGroup, GroupKey, VolcanoPodGroup, group_of, task_of
 
 
 class PodGroups:
@@ -73,12 +73,12 @@ class PodGroups:
             return 1
         if not isinstance(wanted, VolcanoPodGroup) or not wanted.spec.min_task_member:
             return wanted.least
+        minimums = {task: count for task, count in wanted.spec.min_task_member.items() if count > 0}
+        if wanted.spec.min_member < sum(minimums.values()):
+            return wanted.least  # as in Volcano
         tasks = self._tasks.get(group, Counter())
         total = tasks.total()
-        by_task = (
-            minimum + total - tasks[task] for task, minimum in wanted.spec.min_task_member.items() if minimum > 0
-        )
-        return max(wanted.least, *by_task, 1)
+        return max(wanted.least, 1, *(count + total - tasks[task] for task, count in minimums.items()))
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class PodGroups:
         if new is not None and now is not None:
             self.by_group.setdefault(now, {})[new.key] = new
             if now.kind == VOLCANO_POD_GROUP:
-                self._tasks.setdefault(now, Counter())[new.metadata.annotations.task] += 1
+                self._tasks.setdefault(now, Counter())[task_of(new)] += 1
             if new.spec.node_name:
                 self.running.setdefault(now, {})[new.key] = None
 
@@ -112,7 +112,7 @@ class PodGroups:
         if pod is None:
             return
         if (tasks := self._tasks.get(group)) is not None:
-            tasks[pod.metadata.annotations.task] -= 1
+            tasks[task_of(pod)] -= 1
         running = self.running.get(group, {})
         running.pop(key, None)
         if not running:

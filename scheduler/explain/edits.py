@@ -19,11 +19,11 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
+from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
 from scheduler.api.storage_v1 import CSINode, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.explain.controllers import CREATED_UID, node_copy_of, stays
-from scheduler.plan import NotApplicable, Plan, Undo
+from scheduler.plan import Departure, NotApplicable, Plan, Undo
 
 Manifest: TypeAlias = dict[str, Any]
 _TYPES: Final[Mapping[str, type[Any]]] = {
@@ -291,7 +291,7 @@ class Overlay:
                 info = self._pod(edit.key)
                 if info is None:
                     raise NotApplicable(f"pod {edit.key} is on no node")
-                return self.without_pod(info)
+                return Departure(self._cluster, info)()
             case "patch", "Node":
                 return self._patched_node(edit)
             case "patch", "PersistentVolumeClaim" | "ResourceClaim":
@@ -338,16 +338,6 @@ class Overlay:
             if held is not None and all(user.uid == info.uid for user in held.status.reserved_for):
                 yield Edit("patch", "ResourceClaim", held.metadata.name, metadata.namespace)
 
-    def without_pod(self, info: PodInfo) -> Undo:
-        """Remove a pod from its node, and return the undo. Raises NotApplicable if it is not there."""
-        taken = self._cluster.nodes.remove_pod(info.node_name, info.uid)
-        if taken is None:
-            raise NotApplicable(f"pod {info.key} is on no node")
-        held = self._devices_alone(taken)
-        for uid, _ in held:
-            self._cluster.devices.use.hold(uid, None)
-        return partial(self._with_pod, taken, held)
-
     def _pod(self, key: str) -> PodInfo | None:
         """Return the pod on a node; O(pods) for the first pod of an overlay, and where a pod has changed."""
         info = self._cluster.get(self._uids.get(key, ""))
@@ -355,23 +345,6 @@ class Overlay:
             self._uids = {each.key: each.uid for each in self._cluster.pods()}
             info = self._cluster.get(self._uids.get(key, ""))
         return info
-
-    def _with_pod(self, info: PodInfo, held: list[tuple[str, AllocationResult]]) -> None:
-        self._cluster.nodes.add_pod(info.node_name, info)
-        for uid, allocation in held:
-            self._cluster.devices.use.hold(uid, allocation)
-
-    def _devices_alone(self, info: PodInfo) -> list[tuple[str, AllocationResult]]:
-        """Return the allocations that become free with the pod: of claims that no other pod has reserved."""
-        found = []
-        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
-        for each in info.pod.spec.resource_claims:
-            name = each.resource_claim_name or made.get(each.name)
-            claim = self._cluster.devices.claims.get(f"{info.pod.metadata.namespace}/{name}") if name else None
-            allocation = self._cluster.devices.use.held(claim.uid) if claim is not None else None
-            if claim is not None and allocation is not None and len(claim.status.reserved_for) <= 1:
-                found.append((claim.uid, allocation))
-        return found
 
     def _patched_node(self, edit: Edit) -> Undo:
         node = self._node(edit.name)

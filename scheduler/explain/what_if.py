@@ -37,7 +37,7 @@ from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
 from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodTemplate, WrongRequest
 from scheduler.explain.questions import Refused
-from scheduler.plan import Changed, NotApplicable, Placement, Plan
+from scheduler.plan import Changed, Departure, NotApplicable, Placement, Plan
 
 T = TypeVar("T")
 
@@ -270,14 +270,14 @@ class _Run:
         for key in wanted:
             if key not in found:
                 raise WrongRequest(f"without: pod {key} is on no node")
-            self.changes.add(partial(self._overlay.without_pod, found[key]))
+            self.changes.add(Departure(self._cluster, found[key]))
 
     def _drain(self, info: PodInfo, node: str) -> None:
         """Let a pod leave a drained node; its controller creates another one, unless it stays or has none."""
         if stays(info.pod) or self._cluster.is_assumed(info.uid):
             return
         try:
-            self.changes.add(partial(self._overlay.without_pod, info))
+            self.changes.add(Departure(self._cluster, info))
         except NotApplicable:
             return  # `without` has removed it
         if controller_of(info.pod) is None:
@@ -377,7 +377,7 @@ class _Run:
             if not (isinstance(outcome, Unschedulable) and outcome.nominate and outcome.victims):
                 break
             for victim in outcome.victims:
-                self.changes.add(partial(self._overlay.without_pod, victim))
+                self.changes.add(Departure(self._cluster, victim))
                 victims.append(victim)
         self.changes.drop(with_claims)  # as it was before the preemption
         with contextlib.suppress(TookTooLong):  # then what the attempt says has to suffice

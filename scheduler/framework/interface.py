@@ -151,9 +151,11 @@ class StateKey(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class AttemptMode:
-    """How an attempt looks for a node. The attempts of a plan of several pods evict none."""
+    """How an attempt looks for a node. Most attempts of a plan of several pods evict none."""
 
     preempts: bool = True
+    is_tentative: bool = False
+    """Whether PostFilter only says what it would do, because the whole plan may still fail. It writes nothing then."""
     packs: bool = False
     """Whether the fullest of the nodes is taken, whatever the scores are."""
     besides: NodeSet = EMPTY
@@ -476,6 +478,27 @@ class ReservePlugin(Plugin, Protocol):
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None: ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+@runtime_checkable
+class GroupPreemptionPlugin(Plugin, Protocol):
+    """Says which pods a group may preempt. The search itself is scheduler/groups/preemption.py."""
+
+    def may_evict(self, victim: PodInfo, preemptor: PodInfo) -> bool: ...
+
+    def unit_of(self, victim: PodInfo) -> Sequence[PodInfo]: ...
+
+    def in_turn_to_stay(self, victims: Iterable[PodInfo]) -> Work[Sequence[PodInfo]]: ...
+
+
+@runtime_checkable
+class GroupReservePlugin(Plugin, Protocol):
+    """Gives back what is written for pods of a group that was refused, so that it does not decide about their next nodes.
+
+    `release_group` does not block. Called after each refusal, so it must be cheap if nothing is left.
+    """
+
+    def release_group(self, pods: Sequence[PodInfo]) -> None: ...
 
 
 @runtime_checkable

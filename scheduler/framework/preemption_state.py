@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.api.meta import OwnerReference
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ConsumerReference, ResourceClaim
 from scheduler.cache.cluster import Cluster
@@ -43,6 +44,8 @@ class Preempting:
     """Returns our unbound pod of this key."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
     _preemptor_of: dict[str, str] = field(default_factory=dict)
+    _for_group: dict[GroupKey, str] = field(default_factory=dict)
+    """Groups for which pods are being evicted, and the pod in whose name that is done."""
     _doomed: set[str] = field(default_factory=set)
     _rounds: dict[str, dict[str, _Round]] = field(default_factory=dict)
     _last_failure: dict[str, str] = field(default_factory=dict)
@@ -51,13 +54,15 @@ class Preempting:
 
     def snapshot(self) -> set[str]:
         """Return the uids of preemptors and victims of which any state is kept."""
-        return {*self._last_victim, *self._preemptor_of, *self._rounds, *self._doomed}
+        return {*self._last_victim, *self._for_group.values(), *self._preemptor_of, *self._rounds, *self._doomed}
 
     # -- one preemption --------------------------------------------------------------------------------------------------
 
-    def begin(self, uid: str, victim_uids: Iterable[str]) -> None:
-        """Record that these pods are being evicted for this pod, which is not tried until then."""
+    def begin(self, uid: str, victim_uids: Iterable[str], group: GroupKey | None = None) -> None:
+        """Record that these pods are being evicted for this pod, which is not tried until then, nor is its whole group."""
         self._last_victim[uid] = None
+        if group is not None:
+            self._for_group[group] = uid
         self._preemptor_of.update(dict.fromkeys(victim_uids, uid))
 
     def last(self, uid: str, victim_uid: str) -> None:
@@ -67,6 +72,8 @@ class Preempting:
     def end(self, uid: str, victim_uids: Iterable[str]) -> None:
         """Record that the preemption has ended, successfully or not."""
         self._last_victim.pop(uid, None)
+        for group in [each for each, preemptor in self._for_group.items() if preemptor == uid]:
+            del self._for_group[group]
         for victim_uid in victim_uids:
             if self._preemptor_of.get(victim_uid) == uid:
                 del self._preemptor_of[victim_uid]
@@ -83,6 +90,10 @@ class Preempting:
         victim = cluster.get(victim_uid) if victim_uid is not None else None
         is_gone = victim is None or victim.pod.metadata.deletion_timestamp is not None
         return victim_uid is None or not is_gone
+
+    def holds_back_group(self, group: GroupKey, cluster: Cluster) -> bool:
+        """Return whether pods are being evicted for the whole group, so that none of its pods is tried."""
+        return group in self._for_group and self.holds_back(self._for_group[group], cluster)
 
     def frees(self, cluster: Cluster, claim: ResourceClaim) -> bool:
         """Return whether the claim's devices become free without further preemption: all its users are leaving.

@@ -112,6 +112,9 @@ class Profile:
     score: tuple[BoundScore, ...]
     prefer: tuple[points.PreferPlugin, ...]
     reserve: tuple[points.ReservePlugin, ...]
+    group_preemption: points.GroupPreemptionPlugin | None
+    """The first PostFilter plugin that says which pods a group may preempt."""
+    group_reserve: tuple[points.GroupReservePlugin, ...]
     permit: tuple[points.PermitPlugin, ...]
     pre_bind: tuple[points.PreBindPlugin, ...]
     bind: tuple[points.BindPlugin, ...]
@@ -179,6 +182,8 @@ def build(
         score=tuple(_bound_score(p, weights[p.name], nodes) for p in at["score"]),
         prefer=tuple(p for p in at["filter"] if isinstance(p, points.PreferPlugin)),
         reserve=tuple(at["reserve"]),
+        group_preemption=next((p for p in at["postFilter"] if isinstance(p, points.GroupPreemptionPlugin)), None),
+        group_reserve=tuple(p for p in at["reserve"] if isinstance(p, points.GroupReservePlugin)),
         permit=tuple(at["permit"]),
         pre_bind=tuple(at["preBind"]),
         bind=tuple(at["bind"]),

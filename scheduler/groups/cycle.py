@@ -22,6 +22,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set as Abstra
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
@@ -30,7 +31,9 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.interface import AttemptMode
 from scheduler.framework.nominator import Nominator
+from scheduler.framework.preemption_state import Preempting
 from scheduler.groups.domains import Domain, DomainError
+from scheduler.groups.preemption import NEVER, NO_VICTIMS, NOT_HELPFUL, ONGOING, GroupPreemption, VictimSearch
 from scheduler.metrics.metrics import Metrics
 from scheduler.plan import Placement, Plan
 from scheduler.queue import QueuedPodInfo
@@ -64,11 +67,22 @@ class GroupOutcome:
     """The number of domains that were tried in vain; the outcomes are those of the first one."""
     rejecters: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     """By uid, the plugins that rejected the pod in any of these domains."""
+    preemption: GroupPreemption | None = None
+    """What follows from the refusal; None without a refusal, or if the profile preempts nobody."""
 
     @property
     def placed_count(self) -> int:
         """The number of pods that found a node, also if they could not keep it."""
         return sum(isinstance(outcome, Scheduled) for outcome in self.outcomes.values())
+
+    @property
+    def result(self) -> str:
+        """The result as metrics name it."""
+        if self.is_placed:
+            return "scheduled"
+        if self.error:
+            return "error"
+        return "waiting_on_preemption" if self.preemption is not None and self.preemption.nodes else "unschedulable"
 
     @property
     def error(self) -> str:
@@ -89,6 +103,7 @@ class GroupCycle:
     nominator: Nominator
     clock: Clock
     metrics: Metrics
+    preempting: Preempting
 
     def attempt(
         self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None = None
@@ -106,11 +121,14 @@ class GroupCycle:
         plan, began = Plan(self.cluster), self.clock.now()
         self.cluster.is_planning = True
         try:
+            ongoing = self._ongoing(members)
             with self.nominator.without(queued.info for queued in members):
                 if domains is None:
                     found = yield from GroupSearch(self, plan, members, least).run()
                 else:
                     found = yield from self._in_one_domain(plan, members, least, domains)
+                if not (found.is_placed or found.error):
+                    found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
             if found.is_placed:
                 plan.keep()
             return found
@@ -164,10 +182,50 @@ class GroupCycle:
             raise DomainError(text)
         return replace(results[0], is_placed=False, domain_count=len(domains), rejecters=rejecters)
 
+    # -- preemption --------------------------------------------------------------------------------------------------
+
+    def _ongoing(self, members: Sequence[QueuedPodInfo]) -> GroupPreemption | None:
+        """Return that pods of lower priority are still leaving a nominated node, so that nobody else has to."""
+        nodes = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
+        for name in set(nodes.values()):
+            slot = self.cluster.nodes.present_slot(name)
+            for other in self.cluster.nodes.pods(slot).values() if slot is not None else ():
+                is_leaving = is_leaving_for_a_preemptor(other.pod) or self.preempting.is_doomed(other.uid)
+                if is_leaving and other.priority < members[0].info.priority:
+                    return GroupPreemption(ONGOING, nodes)
+        return None
+
+    def _preemption(
+        self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
+    ) -> Work[GroupPreemption | None]:
+        """Return which pods have to leave so that the group fits, or why that does not help."""
+        first = members[0]
+        rule = self.cycle.runners[first.profile].profile.group_preemption
+        if rule is None:
+            return None
+        if first.info.pod.spec.preemption_policy == "Never":
+            return GroupPreemption(NEVER)
+        if not self.cluster.nodes.priorities.below(first.info.priority):
+            return GroupPreemption(NO_VICTIMS)
+        attempts = 0
+        for within in (each.nodes for each in domains) if domains is not None else (None,):
+            if attempts >= _ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
+                break
+            search = GroupSearch(self, plan, members, least, within)
+            kinds = by_kind(members)
+            order = in_turn((yield from search.hardest_first(kinds)), kinds)
+            # If not all pods are needed, those that fit on the most nodes come first.
+            order = [*order[-least:], *reversed(order[:-least])]
+            found = yield from VictimSearch(search, order, rule).run()
+            if found is not None:
+                return found
+            attempts += len(members)
+        return GroupPreemption(NOT_HELPFUL)
+
 
 @dataclass(eq=False, repr=False)
 class GroupSearch:
-    """The search for one group: rounds of attempts, each in another order. Its placements are added to `plan`, which is empty."""
+    """The search for one group: rounds of attempts, each in another order. Its placements are added to `plan`."""
 
     parts: GroupCycle
     plan: Plan
@@ -183,12 +241,15 @@ class GroupSearch:
     """Attempts of pods, and questions which nodes are feasible for one."""
     by_scores: AttemptMode = field(init=False)
     _packed: AttemptMode = field(init=False)
+    _base: int = field(init=False)
+    """The length of the plan before the first placement."""
     _attempts_left: int = field(default=0, init=False)
     _failed: QueuedPodInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.by_scores = AttemptMode(preempts=False, within=self.within)
         self._packed = replace(self.by_scores, packs=True)
+        self._base = len(self.plan)
 
     def run(self) -> Work[GroupOutcome]:
         """Place enough of the pods; then the plan is in force."""
@@ -228,14 +289,14 @@ class GroupSearch:
         if len(members) > _DEPTH_FIRST_PODS:
             return False
         before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
-        self.plan.drop(0)
+        self.plan.drop(self._base)
         self.outcomes = {}
         needed, rest = members[-self.least :], members[: -self.least]
         if (yield from self._descend(needed, 0)):
             self._attempts_left = len(rest)
             yield from self._place_each(rest, self._packed)
             return True
-        self.plan.drop(0)
+        self.plan.drop(self._base)
         self.outcomes = before
         return False
 
@@ -251,7 +312,7 @@ class GroupSearch:
                 return False
             if (yield from self._descend(members, at + 1)):
                 return True
-            self.plan.drop(at)
+            self.plan.drop(self._base + at)
             tried |= self.parts.cluster.nodes.by_name((outcome.assumed.node_name,))
         return False
 
@@ -260,7 +321,7 @@ class GroupSearch:
 
         Ends as soon as the rest cannot be enough. Then all placements of this round are taken back.
         """
-        self.plan.drop(0)
+        self.plan.drop(self._base)
         self.outcomes, self._failed = {}, None
         placed = 0
         for at, queued in enumerate(members):
@@ -277,7 +338,7 @@ class GroupSearch:
         is_error = self._failed is not None and isinstance(self.outcomes[self._failed.uid], SchedulingFailed)
         if placed >= self.least and not is_error:
             return True
-        self.plan.drop(0)
+        self.plan.drop(self._base)
         return False
 
     def _place_each(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[None]:
@@ -303,7 +364,7 @@ class GroupSearch:
         outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.parts.cluster, outcome))
-            self.plan.drop(0)
+            self.plan.drop(self._base)
         return isinstance(outcome, Scheduled)
 
     def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:

@@ -100,17 +100,20 @@ class GroupVerdicts:
     ) -> Iterator[tuple[QueuedPodInfo, Outcome]]:
         """Yield the outcome of each pod."""
         error, text = found.error, "" if found.is_placed else self._text(group, members, found)
-        is_confined = self.is_confined(group)
-        for queued in members:
+        is_confined, preemption = self.is_confined(group), found.preemption
+        is_waiting = preemption is not None and bool(preemption.nodes)
+        for queued in sorted(members, key=lambda each: preemption is None or each.uid != preemption.preemptor):
             outcome = found.outcomes.get(queued.uid)
             if error and not isinstance(outcome, SchedulingFailed):
                 outcome = self._failed(queued, self._spread_error(group, error))
             elif isinstance(outcome, Scheduled) and not found.is_placed:
-                outcome = self._refused(queued, self._parent_text(group, text), outcome.record)
+                outcome = self._refused(queued, text if is_waiting else self._parent_text(group, text), outcome.record)
             elif isinstance(outcome, Unschedulable) and not found.is_placed:
                 outcome.nominate = ""  # a refused group holds no capacity
             elif outcome is None:
                 outcome = self._refused(queued, text or self._text(group, members, found))
+            if preemption is not None and isinstance(outcome, Unschedulable):
+                outcome.nominate = preemption.nodes.get(queued.uid, "")
             if isinstance(outcome, Unschedulable) and is_confined:
                 # No plugin saw the nodes outside of the domain. The events of GangScheduling say when they count.
                 outcome.diagnosis.unschedulable_plugins |= {GANGS, *found.rejecters.get(queued.uid, ())}
@@ -146,10 +149,11 @@ class GroupVerdicts:
         failed, remaining = len(found.outcomes) - found.placed_count, len(members) - len(found.outcomes)
         tried = found.domain_count
         head = f"0/{tried} placements are available, first placement status: " if tried else ""
+        tail = f", pod group preemption: {found.preemption.text}" if found.preemption is not None else ""
         if GROUP_TEXTS in self.gates:
             counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
-            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
-        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}{tail}"
+        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining{tail}"
 
     def _parent_text(self, group: GroupKey, text: str) -> str:
         return f'parent pod group "{group.name}" is unschedulable' if GROUP_TEXTS in self.gates else text

@@ -274,12 +274,12 @@ class Metrics:
     # -- what decisions report -----------------------------------------------------------------------------------------
 
     def attempt(self, result: str, profile: str, seconds: float) -> None:
-        """Record the end of an attempt: `scheduled`, `unschedulable` or `error`."""
+        """Record the end of an attempt: `scheduled`, `unschedulable`, `waiting_on_preemption` or `error`."""
         self._attempts[result, profile].inc()
         self._attempt_s[result, profile].observe(seconds)
 
     def group_attempt(self, result: str, profile: str, seconds: float) -> None:
-        """Record the end of a group's attempt: `scheduled`, `unschedulable` or `error`."""
+        """Record the end of a group's attempt: `scheduled`, `unschedulable`, `waiting_on_preemption` or `error`."""
         self._group_attempts[result, profile].inc()
         self._group_attempt_s[result, profile].observe(seconds)
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor, started_at
+from scheduler.api.pod_group import PodGroup
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultPreemptionArgs
@@ -235,6 +236,9 @@ def _evicted(simulation: NodeSimulation, potential: list[PodInfo]) -> Work[list[
 
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",))
+_GROUP_WAITING: Final = Rejection(
+    PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod group to be finished",)
+)
 
 
 class DefaultPreemption:
@@ -260,8 +264,12 @@ class DefaultPreemption:
         self._dry_run = Evaluator(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
-        """Reject the pod while its own victims are being evicted."""
-        return _WAITING if self._preempting.holds_back(pod.uid, self._cluster) else None
+        """Reject the pod while its own victims, or those of its group, are being evicted."""
+        if self._preempting.holds_back(pod.uid, self._cluster):
+            return _WAITING
+        group = self._cluster.pod_groups.of(pod.pod)
+        is_held = group is not None and self._preempting.holds_back_group(group, self._cluster)
+        return _GROUP_WAITING if is_held else None
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the event of a deleted victim: PreEnqueue runs again, and other plugins' hints decide the rest."""
@@ -274,7 +282,7 @@ class DefaultPreemption:
     ) -> Generator[None, None, PostFiltered]:
         """Return the cheapest victims whose eviction makes the pod fit, from enough of the possible nodes."""
         consultation = consultation_of(state)
-        if consultation is None or not consultation.proposed:
+        if not state.mode.is_tentative and (consultation is None or not consultation.proposed):
             self._preempting.attempted()
         nominated = what_if.nominated_to
         why = self._ineligible(pod, refused, nominated)
@@ -300,6 +308,18 @@ class DefaultPreemption:
             groups[_NOT_HELPFUL] = not_helpful
         text = f"preemption: {Diagnosis(len(self._nodes), groups).message()}"
         return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)), tried=groups)
+
+    def may_evict(self, victim: PodInfo, preemptor: PodInfo) -> bool:
+        """Return whether the pod may be a victim of this preemptor."""
+        return self._rule.allows(victim, preemptor)
+
+    def in_turn_to_stay(self, victims: Iterable[PodInfo]) -> Work[Sequence[PodInfo]]:
+        """Return the victims in the order in which they may stay if possible: those that budgets protect, then by importance."""
+        in_turn = by_importance(victims, self._rule)
+        violating = yield from self._cluster.disruptions.violating(
+            in_turn, by_selector_alone=self._rule.budgets_by_selector
+        )
+        return sorted(in_turn, key=lambda pod: pod.uid not in violating)
 
     def _concerned(self, old: PodInfo | None, _new: PodInfo | None) -> tuple[Hashable, ...]:
         """Return the preemptor of a deleted pod."""
@@ -393,11 +413,22 @@ class DefaultPreemption:
         best = min(found, key=price)
         name = self._nodes.name(best.slot)
         pods = self._nodes.pods(best.slot)
-        victims = tuple(pods[uid] for uid in best.victims)
+        units = (self.unit_of(pods[uid]) for uid in best.victims)
+        victims = tuple({pod.uid: pod for unit in units for pod in unit}.values())
         message = f"preemption: found a potential placement for pod on node {name}, preempting {len(victims)} victims"
         if not self._names_node:
             message = "" if self._parity else f"{message}."
         return Nominate(name, message, victims, tried=groups)
+
+    def unit_of(self, victim: PodInfo) -> Sequence[PodInfo]:
+        """Return the pods that leave together with this one, which is the first: of a group that is disrupted as a whole."""
+        groups = self._cluster.pod_groups
+        group = groups.of(victim.pod) if groups.objects else None
+        wanted = groups.get(group) if group is not None else None
+        if group is None or not isinstance(wanted, PodGroup) or not wanted.is_disrupted_whole:
+            return (victim,)
+        mates = (self._cluster.get(mate.metadata.uid) for mate in groups.members(group).values())
+        return (victim, *(mate for mate in mates if mate is not None and mate.uid != victim.uid))
 
     # -- extenders -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
 
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
@@ -133,9 +134,11 @@ class Replica:
         evictions = daemon.scheduler.evictions
         begin = evictions.start
 
-        def start(preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
+        def start(
+            preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo], group: GroupKey | None = None
+        ) -> None:
             self._on_plan(daemon, preemptor, node_name, victims)
-            begin(preemptor, node_name, victims)
+            begin(preemptor, node_name, victims, group)
 
         evictions.start = start  # type: ignore[method-assign]
 

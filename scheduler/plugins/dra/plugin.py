@@ -30,7 +30,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.plugins.dra.binding.binding_conditions import is_unavailable
-from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
+from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, NOT_HELPED, ClaimBinder
 from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of
 from scheduler.plugins.dra.explain import DeviceExplanations
@@ -394,6 +394,8 @@ class DynamicResources:
         device_state = state_of(state)
         if device_state is None:
             return _NOT_FOUND
+        if state.mode.is_tentative:
+            return self._not_freed(NOT_HELPED)
         # Victims of an earlier attempt have left, and their claims still hold the devices until the claim controller
         # acts. More victims would not help.
         if (yield from self._preemption.waits(device_state, pod, refused, what_if)):
@@ -406,6 +408,11 @@ class DynamicResources:
         """Return PostFilter's answer; since 1.37 it has no reason unless a claim is freed."""
         reasons = () if self._says_less and text not in {FREED, DELETED} else (text,)
         return Rejection(self.name, Code.UNSCHEDULABLE, reasons)
+
+    def release_group(self, pods: Sequence[PodInfo]) -> None:
+        """Deallocate what is allocated for pods of a refused group alone: allocated devices would choose their nodes."""
+        if self._is_on:
+            self._binder.free_group(pods)
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""

@@ -13,7 +13,7 @@ import pytest
 from scheduler.api import core_v1, podinfo, selectors
 from scheduler.api.core_v1 import Affinity, Container, Node, NodeAffinity, Pod, PodSpec, ResourceRequirements
 from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod, from_manifest
-from scheduler.api.meta import PodMetadata
+from scheduler.api.meta import GroupAnnotations, PodMetadata
 from scheduler.api.podinfo import host_ports, pod_info, requests_of
 from scheduler.api.quantity import UNREADABLE, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
@@ -102,13 +102,13 @@ def test_whether_a_claim_that_cannot_be_read_has_anything(status: Any, seen: All
 
 
 def test_annotations_of_pods_are_not_kept() -> None:
-    """Any user may write 256 KiB of them into each pod, and none is read; of nodes and claims some are."""
+    """Any user may write 256 KiB of them into each pod, and two are read; of nodes and claims some are."""
     metadata = {"name": "x", "annotations": {"note": "n" * 100_000}}
     pod = ObjectDecoder("Pod", Pod).decode(json.dumps({"metadata": metadata, "spec": {"nodeName": "n"}}).encode())
     node = ObjectDecoder("Node", Node).decode(json.dumps({"metadata": metadata}).encode())
 
     assert isinstance(pod, Pod)
-    assert not hasattr(pod.metadata, "annotations")
+    assert pod.metadata.annotations == GroupAnnotations()
     assert isinstance(node, Node)
     assert "note" in node.metadata.annotations
 

@@ -108,11 +108,12 @@ def test_an_object_that_cannot_be_read(kind: str, spec: Any, at: str) -> None:
     ("spec", "field"),
     [
         ({"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}, "spec.networkTopology with mode hard"),
-        ({"networkTopology": {}}, "spec.networkTopology with mode hard"),
-        ({"networkTopology": {"mode": "soft"}}, ""),
+        ({"networkTopology": {"highestTierName": "rack"}}, "spec.networkTopology with mode hard"),
+        ({"networkTopology": {"mode": "hard"}}, ""),
+        ({"networkTopology": {"mode": "soft", "highestTierAllowed": 1}}, ""),
         ({"subGroupPolicy": [{"name": "a"}, {"name": "b", "minSubGroups": 2}]}, "spec.subGroupPolicy[1].minSubGroups"),
         (
-            {"subGroupPolicy": [{"name": "a", "networkTopology": {"mode": "hard"}}]},
+            {"subGroupPolicy": [{"name": "a", "networkTopology": {"highestTierAllowed": 2}}]},
             "spec.subGroupPolicy[0].networkTopology with mode hard",
         ),
         ({"subGroupPolicy": [{"name": "a", "subGroupSize": 2, "minSubGroups": 0}]}, ""),

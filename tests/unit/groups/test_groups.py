@@ -30,6 +30,7 @@ GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 LABELLED: dict[str, Any] = {"labels": {COSCHEDULING_LABEL: "g"}}
 ANNOTATED: dict[str, Any] = {"annotations": {VOLCANO_ANNOTATION: "g"}}
 NAMES = ("a", "b", "c")
+ALONE = ", pod group preemption: No preemption victims found for incoming preemptor"
 
 
 def harness(*nodes: str, version: str = "1.37", **ours: Any) -> SchedulerHarness:
@@ -123,7 +124,7 @@ async def test_a_minimum_for_each_task() -> None:
 async def test_a_pod_that_changes_its_task() -> None:
     sched = harness("n1")
     sched.group("g", 1, VOLCANO_POD_GROUP, minTaskMember={"driver": 1})
-    sched.pod("a", cpu="1", **task("worker"))
+    sched.pod("a", cpu="1", annotations={VOLCANO_ANNOTATION: "g"}, labels={"volcano.sh/task-spec": "worker"})
     sched.pod("b", cpu="1", **task("worker"))
     await sched.settle()
     assert sched.places() == dict.fromkeys(("a", "b"), "gated")
@@ -133,6 +134,16 @@ async def test_a_pod_that_changes_its_task() -> None:
     sched.pod("c", cpu="1", **task("worker"))
     await sched.later(1.5)
     assert bound(sched) == ["b", "c"]
+
+
+async def test_minimums_of_tasks_above_the_minimum_of_the_group() -> None:
+    """As in Volcano they have no effect then."""
+    sched = harness("n1")
+    sched.group("g", 1, VOLCANO_POD_GROUP, minTaskMember={"worker": 2, "driver": 1})
+    sched.pod("a", cpu="1", **task("worker"))
+    await sched.settle()
+
+    assert bound(sched) == ["a"]
 
 
 async def test_pods_that_arrive_one_by_one_cost_the_waiting_ones_nothing() -> None:
@@ -274,7 +285,7 @@ async def test_a_basic_group_places_its_pods_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("version", "of_the_placed"),
     [
-        ("1.37", "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"),
+        ("1.37", f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining{ALONE}"),
         ("1.38", 'parent pod group "g" is unschedulable'),
     ],
 )
@@ -482,10 +493,11 @@ def conditions(sched: SchedulerHarness) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("version", "text"),
     [
-        ("1.37", "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"),
+        ("1.37", f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining{ALONE}"),
         (
             "1.38",
-            "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated",
+            "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated"
+            f"{ALONE}",
         ),
     ],
 )
@@ -543,7 +555,7 @@ async def test_a_coscheduling_group_gets_events_only() -> None:
 
     assert conditions(sched) == []
     (event,) = (event for event in sched.recorder.events if event.pod == "default/g")
-    assert event.note.startswith("minCount (2) cannot be satisfied: 1 scheduled, 0 remaining; ")
+    assert event.note.startswith(f"minCount (2) cannot be satisfied: 1 scheduled, 0 remaining{ALONE}; ")
 
 
 @pytest.mark.parametrize(("queue", "reasons"), [("", []), ("default", []), ("research", ["QueueIgnored"])])
@@ -601,6 +613,7 @@ async def test_the_explanation_of_a_pod_that_would_fit_without_its_group() -> No
     assert (found.verdict, found.code) == ("doesNotFit", "GroupUnschedulable")
     assert found.cause.endswith(
         "its group default/g starts with 2 pods, and was refused: minCount (2) cannot be satisfied: 0 scheduled, 1 remaining"
+        f"{ALONE}"
     )
     assert large.code == "InsufficientResources"
 

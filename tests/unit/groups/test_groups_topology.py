@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginSet
 from tests.examples import examples
 from tests.unit.cache.picture import check_sums, picture
-from tests.unit.groups.test_groups import GROUPED, NAMES, bound, harness
+from tests.unit.groups.test_groups import ALONE, GROUPED, NAMES, bound, harness
 from tests.unit.groups.worlds import GroupWorld, add, drawn, ended, has_started
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import requesting
@@ -76,10 +76,11 @@ async def test_without_such_a_domain_the_one_that_takes_the_most() -> None:
 @pytest.mark.parametrize(
     ("version", "text"),
     [
-        ("1.37", "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"),
+        ("1.37", f"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining{ALONE}"),
         (
             "1.38",
-            "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated",
+            "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated"
+            f"{ALONE}",
         ),
     ],
 )
@@ -138,15 +139,17 @@ async def test_a_group_without_pods_on_nodes_starts_in_one_domain(least: int | N
     assert places(sched) == {"a": "r3a", "b": "r3a"}
 
 
-async def test_no_pod_is_preempted_for_a_group_with_a_constraint() -> None:
+async def test_a_pod_of_a_basic_group_with_a_constraint_preempts() -> None:
     sched = racks(r1a="4")
     sched.pod("low", cpu="4", on="r1a", priority=-5)
     sched.group("g", None, **RACK)
     pods(sched, "a")
     await sched.settle()
+    assert sched.writer.deletions == ["default/low"]
 
-    assert (places(sched), sched.writer.deletions) == ({}, [])
-    assert sched.message("a").startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    sched.gone("low")
+    await sched.later(12)
+    assert places(sched) == {"a": "r1a"}
 
 
 @pytest.mark.parametrize("labels", [{}, {"rack": ""}, {"other": "r1"}])

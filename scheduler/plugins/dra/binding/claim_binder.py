@@ -124,6 +124,21 @@ class ClaimBinder:
             return DELETED
         return NOT_HELPED
 
+    def free_group(self, pods: Sequence[PodInfo]) -> None:
+        """Deallocate the claims of these pods of one group that no other pod uses. O(claims of the pods).
+
+        A claim without users belongs to a pod only if it was made for it.
+        """
+        uids = {pod.uid for pod in pods}
+        for key in dict.fromkeys(key for pod in pods for key in claim_keys(pod.pod)):
+            claim = self._claims.get(key)
+            if claim is None or not claim.is_allocated:
+                continue
+            users = [user.uid for user in claim.status.reserved_for]
+            owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
+            if uids.issuperset(users or owners) and (users or owners):
+                self._run(self._writer.deallocate, "deallocate", claim)
+
     def take_back(self, device_state: DeviceState, pod: PodInfo) -> None:
         """Release allocations in flight at once, and written reservations in the background (§3.8). Safe to repeat."""
         self.land(device_state)

@@ -1,0 +1,345 @@
+"""A group evicts pods only if all of it fits then, and none of its pods is tried before they leave (docs/spec/groups.md §6)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from scheduler.api.core_v1 import Pod
+from scheduler.core.errors import Forbidden
+from tests.examples import examples
+from tests.unit.cache.picture import check_sums
+from tests.unit.groups.test_groups import GROUPED, NAMES, bound, conditions, harness
+from tests.unit.groups.test_groups_topology import RACK, places, racks
+from tests.unit.groups.worlds import GroupMember, drawn, ended, has_started
+from tests.unit.harness import SchedulerHarness
+from tests.unit.scenarios.device_harness import DeviceHarness
+from tests.unit.scenarios.seen import OTHERS, evicted
+
+HIGH = 10
+LEAVING: dict[str, Any] = {
+    "deleting": True,
+    "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+}
+
+
+def lows(sched: SchedulerHarness, cpu: str = "3", *, priority: int = 0, **on: str) -> None:
+    """Add pods of low priority: `lows(sched, x="n1")` adds the pod x on n1."""
+    for name, node in on.items():
+        sched.pod(name, cpu=cpu, on=node, priority=priority)
+
+
+def highs(sched: SchedulerHarness, *names: str, cpu: str = "2", **more: Any) -> None:
+    for name in names:
+        sched.pod(name, cpu=cpu, priority=HIGH, **GROUPED, **more)
+
+
+def nominated(sched: SchedulerHarness) -> dict[str, str]:
+    return {name: node for name in NAMES if (node := sched.parts.queue.nominator.node_of(f"uid-{name}"))}
+
+
+async def left(sched: SchedulerHarness) -> None:
+    """The victims leave, and the group starts when it is tried again."""
+    for name in set(evicted(sched)) & sched.seen.keys():
+        sched.gone(name)
+    await sched.later(12)
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("1.37", "minCount (3) cannot be satisfied: 0 scheduled, 2 remaining"),
+        (
+            "1.38",
+            "scheduling policy's minimum threshold (3) cannot be satisfied: 0 scheduled, 1 unschedulable, 2 not-evaluated",
+        ),
+    ],
+)
+async def test_the_pods_in_the_way_leave_together(version: str, text: str) -> None:
+    sched = harness("n1", "n2", version=version)
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 3, priority=HIGH)
+    highs(sched, *NAMES)
+    await sched.settle()
+
+    assert (sorted(evicted(sched)), bound(sched)) == (["x", "y"], [])
+    assert sorted(nominated(sched)) == ["a", "b", "c"]
+    full = f"{text}, pod group preemption: found a placement for podgroup, preempting 2 victims"
+    messages = {sched.message(name) for name in NAMES}
+    assert messages == {full, "0/2 nodes are available: 2 Insufficient cpu."}
+    assert conditions(sched)[0][2].startswith(f"{full}; ")
+    notes = {event.note for event in sched.recorder.events if event.reason == "Preempted"}
+    assert notes == {"Preempted by podgroup uid-PodGroup-g on node cluster"}
+
+    await left(sched)
+    assert bound(sched) == ["a", "b", "c"]
+
+
+async def test_one_place_that_is_made_may_be_enough_for_two() -> None:
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, "a", "b")
+    await sched.settle()
+
+    assert len(evicted(sched)) == 1
+    await left(sched)
+    assert bound(sched) == ["a", "b"]
+
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+@pytest.mark.parametrize(
+    ("low", "policy", "text"),
+    [
+        pytest.param(HIGH, None, "No preemption victims found for incoming preemptor", id="nobody is less important"),
+        pytest.param(0, "Never", "not eligible due to preemptionPolicy=Never.", id="the group must not"),
+        pytest.param(0, None, NOT_HELPFUL, id="two of three would fit"),
+    ],
+)
+async def test_nobody_is_evicted_in_vain(low: int, policy: str | None, text: str) -> None:
+    sched = harness("n1")
+    lows(sched, priority=low, x="n1")
+    sched.group("g", 3, priority=HIGH)
+    highs(sched, *NAMES, **({"preemptionPolicy": policy} if policy else {}))
+    await sched.settle()
+
+    assert (evicted(sched), nominated(sched), bound(sched)) == ([], {}, [])
+    assert f", pod group preemption: {text}; " in conditions(sched)[0][2]
+
+
+async def test_a_victim_that_a_later_choice_made_needless_stays() -> None:
+    """The pod with the selector goes first, as it fits on one node only; the other one then fits next to it."""
+    sched = harness()
+    sched.node("n1", cpu="4", labels={"disk": "ssd"})
+    sched.node("n2", cpu="2")
+    lows(sched, "1", priority=1, x="n2")
+    lows(sched, "2", priority=5, y="n1", z="n1")
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, "a", cpu="1500m")
+    highs(sched, "b", cpu="2500m", nodeSelector={"disk": "ssd"})
+    await sched.settle()
+
+    assert sorted(evicted(sched)) == ["y", "z"], (
+        "both are needed for the larger pod, and the smaller one fits beside it"
+    )
+    await left(sched)
+    assert places(sched) == {"a": "n1", "b": "n1"}
+
+
+async def test_more_pods_than_the_minimum_evict_nobody() -> None:
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, *NAMES)
+    await sched.settle()
+    assert len(evicted(sched)) == 1
+
+    await left(sched)
+    assert len(bound(sched)) == 2
+
+
+async def test_no_pod_of_the_group_is_tried_while_pods_are_evicted() -> None:
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 3, priority=HIGH)
+    sched.writer.delete_hold = asyncio.Event()
+    highs(sched, *NAMES)
+    await sched.settle()
+    sched.node("n3", cpu="8")
+    await sched.later(12)
+    assert (bound(sched), len(evicted(sched))) == ([], 1), "the first DELETE is on its way"
+    assert "active" not in sched.places().values()
+
+    sched.writer.delete_hold.set()
+    await left(sched)
+    assert bound(sched) == ["a", "b", "c"]
+
+
+async def test_nobody_else_is_evicted_while_victims_terminate() -> None:
+    sched = harness("n1", "n2", "n3")
+    lows(sched, x="n1", y="n2")
+    lows(sched, "4", priority=5, z="n3")
+    sched.group("g", 3, priority=HIGH)
+    highs(sched, *NAMES)
+    await sched.settle()
+    places = nominated(sched)
+    for name, node in places.items():
+        highs(sched, name, nominated=node)
+    sched.pod("x", cpu="3", on="n1", **LEAVING)
+    sched.pod("y", cpu="3", on="n2", **LEAVING)
+    sched.node("n3", labels={"new": "label"})
+    sched.node("n4", cpu="2")
+    await sched.later(12)
+
+    assert (sorted(evicted(sched)), bound(sched), nominated(sched)) == (["x", "y"], [], places)
+    assert ", pod group preemption: ongoing preemption on nominated nodes; " in conditions(sched)[-1][2]
+
+    await left(sched)
+    assert bound(sched) == ["a", "b", "c"]
+
+
+async def test_a_new_leader_evicts_nobody_else() -> None:
+    """It sees the nominations, and the victims that are terminating."""
+    sched = harness("n1", "n2")
+    sched.pod("x", cpu="3", on="n1", **LEAVING)
+    lows(sched, y="n2")
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, "a", "b", nominated="n1")
+    await sched.settle()
+    assert (evicted(sched), bound(sched)) == ([], [])
+
+    sched.gone("x")
+    await sched.later(12)
+    assert bound(sched) == ["a", "b"]
+
+
+async def test_an_eviction_that_is_refused() -> None:
+    sched = harness("n1")
+    lows(sched, x="n1")
+    sched.group("g", 2, priority=HIGH)
+
+    def refuse(_: Pod) -> None:
+        sched.writer.on_delete = None
+        raise Forbidden("no")
+
+    sched.writer.on_delete = refuse
+    highs(sched, "a", "b")
+    await sched.settle()
+    assert (evicted(sched), bound(sched)) == (["x"], [])
+
+    await sched.later(12)
+    assert evicted(sched) == ["x", "x"]
+    await left(sched)
+    assert bound(sched) == ["a", "b"]
+
+
+async def test_the_pod_in_whose_name_others_are_evicted_is_deleted() -> None:
+    """No further pod is evicted, and the other pods of the group are not held back."""
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 3, priority=HIGH)
+    sched.writer.delete_hold = asyncio.Event()
+    highs(sched, *NAMES)
+    await sched.settle()
+    uid = next(iter(sched.parts.evictions.snapshot() & {f"uid-{name}" for name in NAMES}))
+    (first,) = evicted(sched)
+    sched.gone(uid.removeprefix("uid-"))
+    sched.writer.delete_hold.set()
+    await sched.settle()
+    assert evicted(sched) == [first]
+
+    sched.gone(first)
+    highs(sched, uid.removeprefix("uid-"), uid="uid-new")
+    await sched.later(12)
+    await left(sched)
+    assert bound(sched) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("by", [GROUPED, {}], ids=["by a group", "by a pod"])
+@pytest.mark.parametrize("mode", ["all", "single"])
+async def test_a_group_that_is_disrupted_whole(mode: str, by: dict[str, Any]) -> None:
+    sched = harness("n1", "n2")
+    sched.group("victims", 2, disruptionMode={mode: {}})
+    for name, node in (("x", "n1"), ("y", "n2")):
+        sched.pod(name, cpu="3", on=node, schedulingGroup={"podGroupName": "victims"})
+    sched.group("g", 1, priority=HIGH)
+    sched.pod("a", cpu="2", priority=HIGH, **by)
+    await sched.settle()
+
+    assert len(evicted(sched)) == (2 if mode == "all" else 1)
+    await left(sched)
+    assert bound(sched) == ["a"]
+
+
+async def test_pods_leave_in_one_domain_only() -> None:
+    sched = racks(r1a="4", r2a="4", r2b="4")
+    lows(sched, x="r1a", y="r2a", z="r2b")
+    sched.group("g", 3, priority=HIGH, **RACK)
+    highs(sched, *NAMES)
+    await sched.settle()
+    assert sorted(evicted(sched)) == ["y", "z"], "rack r1 is too small for three"
+
+    await left(sched)
+    assert sorted(set(places(sched).values())) == ["r2a", "r2b"]
+
+
+async def test_devices_are_taken_from_others() -> None:
+    sched = DeviceHarness(1, nodes=("n1", "n2"))
+    sched.served()
+    for name, node in (("x", "n1"), ("y", "n2")):
+        sched.low(name, "d0", on=node)
+    sched.group("g", 2, priority=HIGH)
+    sched.comes("a", **GROUPED)
+    sched.comes("b", **GROUPED)
+    await sched.settle()
+    assert sorted(evicted(sched)) == ["x", "y"]
+
+    for name in ("x", "y"):
+        sched.gone(name)
+        sched.frees(name)
+    await sched.later(30)
+    assert bound(sched) == ["a", "b"]
+
+
+async def test_a_pod_of_another_scheduler_may_have_to_leave() -> None:
+    sched = harness("n1")
+    sched.pod("x", cpu="3", on="n1", **OTHERS)
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, "a", "b")
+    await sched.settle()
+
+    assert evicted(sched) == ["x"]
+
+
+async def test_a_profile_that_spares_others() -> None:
+    sched = harness("n1", victims="own")
+    sched.pod("x", cpu="3", on="n1", **OTHERS)
+    sched.group("g", 2, priority=HIGH)
+    highs(sched, "a", "b")
+    await sched.settle()
+
+    assert evicted(sched) == []
+
+
+# -- random clusters -----------------------------------------------------------------------------------------------------
+
+
+async def _filled(seed: int) -> tuple[bool, bool, list[str]]:
+    """Fill a random cluster with pods of low priority, and add a group; return whether it fits without them, whether it starts, and who left."""
+    world, rng = drawn(seed), random.Random(seed)
+    if rng.random() < 0.3:  # too much for the cluster
+        world.members.append(GroupMember("huge", 1 + max(node.cpu for node in world.nodes) // 2, 1))
+    sched = world.built()
+    for node in world.nodes:
+        for at in range(rng.randint(0, 3)):
+            sched.pod(
+                f"low-{node.name}-{at}", cpu=str(max(1, node.cpu // 3)), on=node.name, priority=rng.randint(-3, -1)
+            )
+    world.add_group(sched)
+    await sched.settle()
+    victims = list(evicted(sched))
+    for key in victims:
+        sched.gone(key)
+    await sched.later(30)
+    started = has_started(sched)
+    check_sums(sched.cluster)
+    await ended(sched)
+    return world.is_placeable(), started, [*victims, *evicted(sched)[len(victims) :]]
+
+
+async def test_whoever_leaves_leaves_for_a_group_that_starts() -> None:
+    """Nobody is evicted for a group that would not fit into the empty cluster, and of the others nearly all start."""
+    fitting = started = 0
+    for seed in range(examples(60)):
+        is_placeable, has_begun, victims = await _filled(seed)
+        assert is_placeable or not victims
+        assert has_begun or not victims
+        fitting += is_placeable
+        started += has_begun
+
+    assert started >= 0.9 * fitting
