@@ -48,7 +48,11 @@ _VIEWS = (
         " should report shareableSummary for a pool with shareable devices"
     ),
 )
-_OF_GROUPS = ("[sig-scheduling] GangScheduling ", "[sig-scheduling] TopologyAwareScheduling ")
+_OF_GROUPS = (
+    "[sig-scheduling] GangScheduling ",
+    "[sig-scheduling] TopologyAwareScheduling ",
+    "[sig-scheduling] WorkloadAwarePreemption ",
+)
 _GANG = ("should schedule pods only when quorum is reached", "should schedule pods with basic scheduling policy")
 _GROUP_PREEMPTION = (
     "should preempt entire group with All disruption mode by a pod group",
@@ -138,8 +142,8 @@ def suite_of(name: str) -> Suite | None:
 
 
 def is_of_groups(name: str) -> bool:
-    """Return whether the test is about groups, and only about what Kubestow does with them, which is not preemption."""
-    return name.startswith(_OF_GROUPS) and "should preempt" not in name
+    """Return whether the test is about groups, apart from composite ones."""
+    return name.startswith(_OF_GROUPS)
 
 
 def mistakes(names: Collection[str]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,15 +14,12 @@ from scheduler.api.pod_group import (
     VOLCANO_ANNOTATION,
     VOLCANO_POD_GROUP,
 )
-from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, KubeSchedulerProfile
 from scheduler.core.cooperative import finish
 from scheduler.core.errors import Unavailable
 from scheduler.core.feature_gates import defaults
 from scheduler.explain.answer import Explanation
-from scheduler.framework.interface import CycleState
-from scheduler.framework.status import Code, Rejection
 from tests.unit.harness import SchedulerHarness
 
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
@@ -47,33 +43,6 @@ def harness(*nodes: str, version: str = "1.37", **ours: Any) -> SchedulerHarness
 
 def bound(sched: SchedulerHarness) -> list[str]:
     return sorted(key.partition("/")[2] for key, _ in sched.writer.binds)
-
-
-class Preparing:
-    """PreBind that takes until the test says so, and fails for the pods that it names."""
-
-    name = "Preparing"
-
-    def __init__(self) -> None:
-        self.ready: dict[str, asyncio.Event] = {}
-        self.failing: dict[str, str] = {}
-        self.begun: list[str] = []
-        self.harness: SchedulerHarness
-
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        return None
-
-    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
-        name = pod.pod.metadata.name
-        self.begun.append(name)
-        await self.ready.setdefault(name, asyncio.Event()).wait()
-        if name in self.failing:
-            return Rejection(self.name, Code.ERROR, (self.failing.pop(name),))
-        return None
-
-    def release(self, *names: str) -> None:
-        for name in names:
-            self.ready.setdefault(name, asyncio.Event()).set()
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
@@ -497,7 +466,7 @@ def conditions(sched: SchedulerHarness) -> list[tuple[str, str, str]]:
         (
             "1.38",
             "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated"
-            f"{ALONE}",
+            + ALONE,
         ),
     ],
 )
@@ -620,179 +589,3 @@ async def test_the_explanation_of_a_pod_that_would_fit_without_its_group() -> No
 
 def sched_condition(message: str) -> dict[str, str]:
     return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-
-
-# -- the barrier ---------------------------------------------------------------------------------------------------------
-
-
-def prepared(
-    *nodes: str, least: int = 3, names: tuple[str, ...] = NAMES, **cpu: str
-) -> tuple[SchedulerHarness, Preparing]:
-    """A group whose pods are in PreBind."""
-    sched, preparing = harness(*nodes), Preparing()
-    sched.plug(pre_bind=(preparing,))
-    sched.group("g", least)
-    for name in names:
-        sched.pod(name, cpu=cpu.get(name, "1"), **GROUPED)
-    return sched, preparing
-
-
-async def test_no_pod_is_bound_before_enough_are_prepared() -> None:
-    sched, preparing = prepared("n1")
-    await sched.settle()
-    assert sorted(preparing.begun) == ["a", "b", "c"]
-    preparing.release("a", "b")
-    await sched.settle()
-    assert bound(sched) == []
-
-    preparing.release("c")
-    await sched.settle()
-    assert bound(sched) == ["a", "b", "c"]
-
-
-async def test_pods_beyond_the_minimum_are_not_waited_for() -> None:
-    sched, preparing = prepared("n1", least=2)
-    await sched.settle()
-    preparing.release("a", "b")
-    await sched.settle()
-    assert bound(sched) == ["a", "b"]
-
-    preparing.release("c")
-    await sched.settle()
-    assert bound(sched) == ["a", "b", "c"]
-
-
-async def test_a_failure_gives_up_the_group() -> None:
-    sched, preparing = prepared("n1")
-    await sched.settle()
-    preparing.release("a")
-    await sched.settle()
-    preparing.failing["b"] = "no volume"
-    preparing.release("b")
-    await sched.settle()
-
-    assert bound(sched) == []
-    assert sched.is_free()
-    why = 'running PreBind plugin "Preparing": no volume'
-    assert (sched.message("b"), sched.message("a"), sched.message("c")) == (why, *[f"pod group: default/b: {why}"] * 2)
-    assert set(sched.places().values()) == {"error backoff"}
-
-    preparing.release(*NAMES)
-    await sched.later(2.5)
-    assert bound(sched) == ["a", "b", "c"]
-
-
-async def test_a_pod_that_is_left_over_does_not_shorten_the_back_off_of_its_group() -> None:
-    """What the other two give back would help it, so that it is woken at once."""
-    sched, preparing = prepared("n1", least=2, c="3")
-    await sched.settle()
-    begun, (left,) = list(preparing.begun), sched.places()
-    assert sorted([*begun, left]) == ["a", "b", "c"]
-    preparing.release(*begun)
-    preparing.failing[begun[0]] = "no volume"
-    await sched.settle()
-    assert preparing.begun == begun
-    assert {entry.attempts for entry in sched.parts.queue.entries()} == {1}
-    assert set(sched.places().values()) == {"error backoff"}
-
-    await sched.later(2.5)
-    assert bound(sched) == sorted(begun)
-
-
-async def test_a_failure_that_the_group_can_afford() -> None:
-    sched, preparing = prepared("n1", least=2)
-    await sched.settle()
-    preparing.failing["b"] = "no volume"
-    preparing.release("a", "b")
-    await sched.settle()
-    assert bound(sched) == []
-
-    preparing.release("c")
-    await sched.settle()
-    assert bound(sched) == ["a", "c"]
-
-
-async def test_a_late_pod_takes_part_while_the_barrier_is_closed() -> None:
-    sched, preparing = prepared("n1", least=2)
-    await sched.settle()
-    sched.pod("late", cpu="1", **GROUPED)
-    preparing.release("late")
-    await sched.settle()
-    assert bound(sched) == [], "alone it would run without the rest of its group"
-
-    preparing.release("a")
-    await sched.settle()
-    assert bound(sched) == ["a", "late"]
-
-
-async def test_a_deleted_pod_gives_up_the_group() -> None:
-    sched, preparing = prepared("n1")
-    await sched.settle()
-    preparing.release("a", "c")
-    sched.gone("b")
-    preparing.release("b")
-    await sched.settle()
-
-    assert bound(sched) == []
-    assert sched.is_free()
-    assert sched.message("a") == "pod group: default/b: the pod is gone or was bound by another component"
-
-
-async def test_all_nodes_are_checked_at_one_moment_before_the_first_binding() -> None:
-    sched, preparing = prepared("n1", "n2", "n3")
-    await sched.settle()
-    preparing.release("a", "b")
-    await sched.settle()
-    (node,) = {
-        binding.assumed.node_name
-        for binding in sched.parts.binder._tasks.values()
-        if binding.assumed.key == "default/a"
-    }
-    sched.node_gone(node)
-    preparing.release("c")
-    await sched.settle()
-
-    assert bound(sched) == []
-    assert sched.is_free()
-    assert "node(s) had gone before the pod was bound" in sched.message("c")
-
-
-async def test_a_pod_whose_binding_is_being_cancelled_is_not_on_its_way() -> None:
-    sched, _ = prepared("n1")
-    await sched.settle()
-    (group,) = sched.cluster.pod_groups.by_group
-    lacks = sched.parts.group_verdicts.lacks
-    assert lacks(group) == 0
-    sched.parts.binder.preempt("uid-a", "DefaultPreemption")
-
-    assert lacks(group) == 1
-
-
-async def test_a_preemptor_takes_a_pod_at_the_barrier() -> None:
-    sched, preparing = prepared("n1")
-    await sched.settle()
-    preparing.release("a")
-    await sched.settle()
-    assert sched.parts.binder.preempt("uid-a", "DefaultPreemption")
-    await sched.settle()
-
-    assert bound(sched) == []
-    assert sched.is_free()
-
-
-async def test_a_stop_leaves_no_pod_bound() -> None:
-    sched, preparing = prepared("n1")
-    await sched.settle()
-    preparing.release("a", "b")
-    await sched.settle()
-    await asyncio.gather(sched.parts.binder.drain(0.0), _moving(sched))
-    await sched.turns()
-    sched.parts.inbox.apply()
-
-    assert (bound(sched), sched.is_free()) == ([], True)
-
-
-async def _moving(sched: SchedulerHarness) -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-        sched.clock.move(5.0)

@@ -80,7 +80,7 @@ async def test_without_such_a_domain_the_one_that_takes_the_most() -> None:
         (
             "1.38",
             "scheduling policy's minimum threshold (3) cannot be satisfied: 2 scheduled, 1 unschedulable, 0 not-evaluated"
-            f"{ALONE}",
+            + ALONE,
         ),
     ],
 )
