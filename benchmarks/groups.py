@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from scheduler.core.cooperative import Work
-from scheduler.groups.cycle import GroupSearch, by_kind, in_turn
+from scheduler.groups.search import GroupSearch, by_kind, in_turn
 from tests.unit.groups.worlds import drawn, ended, has_started
 
 Run = Callable[[GroupSearch], Work[bool]]

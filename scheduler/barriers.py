@@ -1,4 +1,4 @@
-"""Between PreBind and Bind of the pods of a group: they wait for each other, and are given up together (docs/spec/groups.md §6).
+"""Between PreBind and Bind of the pods of a group: they wait for each other, and are given up together (docs/spec/groups.md §7).
 
 `GroupBarrier` counts the prepared ones. This module checks all of them at one moment before the first Binding, and cancels the
 bindings of a group that is given up. Each binding undoes itself, as after any failure.

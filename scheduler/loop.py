@@ -31,9 +31,9 @@ from scheduler.extenders.consultations import Consultations
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Consultation, Unanswered
 from scheduler.framework.profile import Profile
-from scheduler.groups.cycle import GroupCycle, GroupOutcome
+from scheduler.groups.cycle import GroupCycle
 from scheduler.groups.domains import DomainError
-from scheduler.groups.preemption import GroupPreemption
+from scheduler.groups.outcome import GroupOutcome, GroupPreemption
 from scheduler.groups.status import GroupStatus
 from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.preemption import PreemptionExecutor

@@ -67,7 +67,7 @@ class _Plan:
     preemptor: PodInfo
     node_name: str
     victims: list[PodInfo]
-    """They are on this node, or on others if the plan is that of a group."""
+    """They are on this node, or on several nodes if the plan is that of a group."""
     group: GroupKey | None = None
     has_failed: bool = False
     """Whether an eviction failed: further evictions would be in vain."""

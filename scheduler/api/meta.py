@@ -67,7 +67,7 @@ class AnnotatedMetadata(Metadata, frozen=True):
 
 
 class GroupAnnotations(Frozen, frozen=True):
-    """The annotations of a pod that are read: those by which Volcano knows its group. All others are skipped."""
+    """The annotations of a pod that are read: those by which Volcano knows its group. The rest is skipped."""
 
     group_name: str = msgspec.field(default="", name="scheduling.k8s.io/group-name")
     task: str = msgspec.field(default="", name="volcano.sh/task-spec")

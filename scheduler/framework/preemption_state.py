@@ -103,8 +103,8 @@ class Preempting:
         users, namespace = claim.status.reserved_for, claim.metadata.namespace
         if users:
             return all(_is_pod(user) and self._is_leaving(cluster, user, namespace) for user in users)
-        # The claim controller deallocates when the last user goes. A claim that has devices and no user keeps them until
-        # a pod comes back for it, and that pod may be waiting for the very pod that asks here.
+        # The claim controller deallocates when the last user goes. A claim without users keeps its devices until a pod
+        # comes back for it. That pod may wait for the very preemptor that would wait for the claim.
         return claim.metadata.deletion_timestamp is not None or any(
             owner.controller and owner.kind == "Pod" and self._is_leaving(cluster, owner, namespace)
             for owner in claim.metadata.owner_references

@@ -1,94 +1,34 @@
 """One attempt of a group: enough of its pods get a node, or none does (docs/spec/groups.md §4).
 
-The pods are placed by ordinary attempts on the live cache, one after the other. Each sees the pods before it, with their volumes
-and devices. If too many fail, all placements are taken back, and another order is tried. A worked example: nodes a, b and c
-have 4 cpu each, two pods of 1 cpu may only go to a or b, and two pods of 4 cpu may go anywhere.
-
-    1. by scores        pods that fit on the fewest nodes go first: a and b, then c. The second large pod fails
-    2. fullest node     the same order: a and a, then b and c. All are placed
-
-Where that does not help either, the pod that failed goes first, with all pods like it, and the search starts again. In a small
-group the last step is a search in depth: the pod before the one that failed goes to another node. Two rules
-end it early. If the failed pod fits nowhere without the plan, no order helps. And if all pods are alike and do not depend on
-each other, there is only one order.
-
-A group with a topology constraint is placed in one domain after the other. The first that takes all pods is chosen, else the one
-that takes the most.
+The search places the pods (scheduler/groups/search.py), and all placements are kept, or none. A group with a topology constraint is
+placed in one domain after the other. The first that takes all pods is chosen, else the one that takes the most. If the group is
+refused, the victims are chosen whose end would let it fit (scheduler/groups/preemption.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor
-from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, paced
-from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
-from scheduler.framework.interface import AttemptMode
+from scheduler.cycle import Cycle, Unschedulable
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.preemption_state import Preempting
 from scheduler.groups.domains import Domain, DomainError
-from scheduler.groups.preemption import NEVER, NO_VICTIMS, NOT_HELPFUL, ONGOING, GroupPreemption, VictimSearch
+from scheduler.groups.outcome import GroupOutcome, GroupPreemption
+from scheduler.groups.preemption import NEVER, NO_VICTIMS, NOT_HELPFUL, ONGOING, VictimSearch
+from scheduler.groups.search import ATTEMPTS_PER_POD, GroupSearch, by_kind, in_turn
 from scheduler.metrics.metrics import Metrics
-from scheduler.plan import Placement, Plan
+from scheduler.plan import Plan
 from scheduler.queue import QueuedPodInfo
 
-_ROUNDS: Final = 12
-"""Orders that are tried after the first two."""
-_ATTEMPTS_PER_POD: Final = 4
-_MORE_ATTEMPTS: Final = 600
-_DEPTH_FIRST_PODS: Final = 16
-_DEPTH_FIRST_ATTEMPTS: Final = 300
-"""The search ends after 4 attempts per pod and these, also within a round. The domains of a group share these, not the 4."""
 _DOMAIN_ATTEMPTS: Final = 10_000
 """No further domain is searched after 4 attempts per pod and these."""
 FIT: Final = "NodeResourcesFit"
-
-
-@dataclass(slots=True)
-class GroupOutcome:
-    """The result. `outcomes` has the last attempt of each pod by uid; a pod that was not tried is absent.
-
-    `is_placed`: the `Scheduled` ones are assumed and reserved. Otherwise nothing is.
-    """
-
-    is_placed: bool
-    outcomes: Mapping[str, Outcome]
-    least: int
-    """The pods that the group lacked at the beginning."""
-    refusal: str = ""
-    """Why no pod was tried; "" if one was."""
-    domain_count: int = 0
-    """The number of domains that were tried in vain; the outcomes are those of the first one."""
-    rejecters: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
-    """By uid, the plugins that rejected the pod in any of these domains."""
-    preemption: GroupPreemption | None = None
-    """What follows from the refusal; None without a refusal, or if the profile preempts nobody."""
-
-    @property
-    def placed_count(self) -> int:
-        """The number of pods that found a node, also if they could not keep it."""
-        return sum(isinstance(outcome, Scheduled) for outcome in self.outcomes.values())
-
-    @property
-    def result(self) -> str:
-        """The result as metrics name it."""
-        if self.is_placed:
-            return "scheduled"
-        if self.error:
-            return "error"
-        return "waiting_on_preemption" if self.preemption is not None and self.preemption.nodes else "unschedulable"
-
-    @property
-    def error(self) -> str:
-        """The error that ended the search; "" if there was none."""
-        failed = (outcome for outcome in self.outcomes.values() if isinstance(outcome, SchedulingFailed))
-        return next((outcome.message for outcome in failed), "")
 
 
 @dataclass(eq=False, repr=False)
@@ -124,7 +64,7 @@ class GroupCycle:
             ongoing = self._ongoing(members)
             with self.nominator.without(queued.info for queued in members):
                 if domains is None:
-                    found = yield from GroupSearch(self, plan, members, least).run()
+                    found = yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run()
                 else:
                     found = yield from self._in_one_domain(plan, members, least, domains)
                 if not (found.is_placed or found.error):
@@ -149,7 +89,7 @@ class GroupCycle:
         tried = [each for each in domains if not (counts_resources and each.is_hopeless)]
         by_resources = {FIT} if len(tried) < len(domains) else set()
         rejecters = {queued.uid: set(by_resources) for queued in members}
-        limit = _ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS
+        limit = ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS
         if len(members) * len(tried) > limit:
             self.cycle.rng.shuffle(tried)  # so that each of them has its turn when the attempt is repeated
         tried = tried or list(domains[:1])  # for the verdicts of the pods
@@ -158,7 +98,7 @@ class GroupCycle:
         for domain in tried:
             if attempts >= limit:
                 break
-            search = GroupSearch(self, plan, members, least, domain.nodes, len(tried))
+            search = GroupSearch(self.cycle, self.cluster, plan, members, least, domain.nodes, len(tried))
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
@@ -171,7 +111,9 @@ class GroupCycle:
         enough = [at for at, found in enumerate(results) if found.is_placed]
         for at in sorted(enough, key=lambda at: -results[at].placed_count):
             # Ties of nodes are broken by chance, and the search may end otherwise than before.
-            found = yield from GroupSearch(self, plan, members, least, tried[at].nodes, len(tried)).run()
+            found = yield from GroupSearch(
+                self.cycle, self.cluster, plan, members, least, tried[at].nodes, len(tried)
+            ).run()
             if found.is_placed:
                 return found
         plan.drop(0)
@@ -185,7 +127,7 @@ class GroupCycle:
     # -- preemption --------------------------------------------------------------------------------------------------
 
     def _ongoing(self, members: Sequence[QueuedPodInfo]) -> GroupPreemption | None:
-        """Return that pods of lower priority are still leaving a nominated node, so that nobody else has to."""
+        """Return that pods of lower priority are still leaving a nominated node, so that no other pod has to."""
         nodes = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
         for name in set(nodes.values()):
             slot = self.cluster.nodes.present_slot(name)
@@ -209,9 +151,9 @@ class GroupCycle:
             return GroupPreemption(NO_VICTIMS)
         attempts = 0
         for within in (each.nodes for each in domains) if domains is not None else (None,):
-            if attempts >= _ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
+            if attempts >= ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
                 break
-            search = GroupSearch(self, plan, members, least, within)
+            search = GroupSearch(self.cycle, self.cluster, plan, members, least, within)
             kinds = by_kind(members)
             order = in_turn((yield from search.hardest_first(kinds)), kinds)
             # If not all pods are needed, those that fit on the most nodes come first.
@@ -221,202 +163,3 @@ class GroupCycle:
                 return found
             attempts += len(members)
         return GroupPreemption(NOT_HELPFUL)
-
-
-@dataclass(eq=False, repr=False)
-class GroupSearch:
-    """The search for one group: rounds of attempts, each in another order. Its placements are added to `plan`."""
-
-    parts: GroupCycle
-    plan: Plan
-    members: Sequence[QueuedPodInfo]
-    least: int
-    within: NodeSet | None = None
-    """The nodes of a domain; None for all nodes."""
-    domain_count: int = 1
-    """The number of domains that are searched like this one."""
-    outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
-    """Of the last round."""
-    attempts: int = field(default=0, init=False)
-    """Attempts of pods, and questions which nodes are feasible for one."""
-    by_scores: AttemptMode = field(init=False)
-    _packed: AttemptMode = field(init=False)
-    _base: int = field(init=False)
-    """The length of the plan before the first placement."""
-    _attempts_left: int = field(default=0, init=False)
-    _failed: QueuedPodInfo | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.by_scores = AttemptMode(preempts=False, within=self.within)
-        self._packed = replace(self.by_scores, packs=True)
-        self._base = len(self.plan)
-
-    def run(self) -> Work[GroupOutcome]:
-        """Place enough of the pods; then the plan is in force."""
-        self._attempts_left = _ATTEMPTS_PER_POD * len(self.members) + _MORE_ATTEMPTS // self.domain_count
-        is_placed = yield from self.search()
-        return GroupOutcome(is_placed, self.outcomes, self.least)
-
-    def search(self) -> Work[bool]:
-        """Return whether enough pods are placed; then the plan is in force."""
-        kinds = by_kind(self.members)
-        if len(kinds) == 1 and not _depends_on_mates(self.members[0].info):
-            return (yield from self.place(self.members, self.by_scores))
-        order = hardest = yield from self.hardest_first(kinds)
-        if (yield from self.place(in_turn(order, kinds), self.by_scores)):
-            return True
-        seen: set[tuple[Hashable, ...]] = set()
-        while tuple(order) not in seen and len(seen) < _ROUNDS and self._attempts_left:
-            seen.add(tuple(order))
-            before = self.outcomes
-            if (yield from self.place(in_turn(order, kinds), self._packed)):
-                return True
-            failed = self._failed
-            if failed is None or not (yield from self._fits_alone(failed)):
-                self.outcomes = before  # in the first round these are the verdicts by scores, as for a single pod
-                return False
-            kind = _kind(failed.info)
-            order = [kind, *(each for each in order if each != kind)]
-        if not self._attempts_left:  # also after an error
-            return False
-        return (yield from self._depth_first(in_turn(hardest, kinds)))
-
-    def _depth_first(self, members: Sequence[QueuedPodInfo]) -> Work[bool]:
-        """Go back to other nodes for the pods before the one that fits nowhere; return whether enough are placed.
-
-        Only for small groups, and with a limit of attempts. If not all pods are needed, those that fit on the most nodes are.
-        """
-        if len(members) > _DEPTH_FIRST_PODS:
-            return False
-        before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
-        self.plan.drop(self._base)
-        self.outcomes = {}
-        needed, rest = members[-self.least :], members[: -self.least]
-        if (yield from self._descend(needed, 0)):
-            self._attempts_left = len(rest)
-            yield from self._place_each(rest, self._packed)
-            return True
-        self.plan.drop(self._base)
-        self.outcomes = before
-        return False
-
-    def _descend(self, members: Sequence[QueuedPodInfo], at: int) -> Work[bool]:
-        """Place the pods from this one on. Every change of the plan is one pod."""
-        if at == len(members):
-            return True
-        queued, tried = members[at], EMPTY
-        while self._attempts_left:
-            outcome = yield from self._attempt(queued, replace(self._packed, besides=tried))
-            yield
-            if not isinstance(outcome, Scheduled):
-                return False
-            if (yield from self._descend(members, at + 1)):
-                return True
-            self.plan.drop(self._base + at)
-            tried |= self.parts.cluster.nodes.by_name((outcome.assumed.node_name,))
-        return False
-
-    def place(self, members: Sequence[QueuedPodInfo], mode: AttemptMode) -> Work[bool]:
-        """Place the pods in this order; return whether enough are placed. Otherwise `_failed` is the one that failed last.
-
-        Ends as soon as the rest cannot be enough. Then all placements of this round are taken back.
-        """
-        self.plan.drop(self._base)
-        self.outcomes, self._failed = {}, None
-        placed = 0
-        for at, queued in enumerate(members):
-            if placed + len(members) - at < self.least or not self._attempts_left:
-                break
-            outcome = yield from self._attempt(queued, mode)
-            if isinstance(outcome, Scheduled):
-                placed += 1
-            else:
-                self._failed = queued
-            if isinstance(outcome, SchedulingFailed):
-                self._attempts_left = 0  # an error is no result about an order
-            yield
-        is_error = self._failed is not None and isinstance(self.outcomes[self._failed.uid], SchedulingFailed)
-        if placed >= self.least and not is_error:
-            return True
-        self.plan.drop(self._base)
-        return False
-
-    def _place_each(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[None]:
-        """Place those of the pods that fit."""
-        for queued in members:
-            yield from self._attempt(queued, mode)
-            yield
-
-    def _attempt(self, queued: QueuedPodInfo, mode: AttemptMode) -> Work[Outcome]:
-        """Try one pod, and add it to the plan if it fits."""
-        self._attempts_left -= 1
-        self.attempts += 1
-        outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=mode)
-        self.outcomes[queued.uid] = outcome
-        if isinstance(outcome, Scheduled):
-            self.plan.add(Placement(self.parts.cluster, outcome))
-        return outcome
-
-    def _fits_alone(self, queued: QueuedPodInfo) -> Work[bool]:
-        """Return whether the pod finds a node without the rest of the plan."""
-        self._attempts_left = max(0, self._attempts_left - 1)
-        self.attempts += 1
-        outcome = yield from self.parts.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
-        if isinstance(outcome, Scheduled):
-            self.plan.add(Placement(self.parts.cluster, outcome))
-            self.plan.drop(self._base)
-        return isinstance(outcome, Scheduled)
-
-    def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:
-        """Return the kinds by the number of nodes that can take one pod, then by size, then by name."""
-        keys: dict[Hashable, tuple[int, float, str]] = {}
-        for kind, members in kinds.items():
-            info = members[0].info
-            self.attempts += 1
-            nodes = yield from self.parts.cycle.feasible(info, self.within)
-            keys[kind] = (nodes.bit_count(), -self._share(info), info.key)
-            yield
-        return sorted(keys, key=keys.__getitem__)
-
-    def _share(self, info: PodInfo) -> float:
-        """Return the largest share of the cluster's capacity, over all resources, that the pod requests. O(requests × nodes)."""
-        nodes = self.parts.cluster.nodes
-        rows = nodes.resources()
-        wanted = ((rows[name], amount) for name, amount in info.requests.items() if name in rows)
-        return max((amount / max(1.0, float(nodes.allocatable[row].sum())) for row, amount in wanted), default=0.0)
-
-
-def by_kind(members: Iterable[QueuedPodInfo]) -> dict[Hashable, list[QueuedPodInfo]]:
-    """Return kind → pods that the same nodes can take."""
-    kinds: dict[Hashable, list[QueuedPodInfo]] = {}
-    for queued in members:
-        kinds.setdefault(_kind(queued.info), []).append(queued)
-    return kinds
-
-
-def in_turn(order: Iterable[Hashable], kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> list[QueuedPodInfo]:
-    """Return the pods, kind after kind."""
-    return [queued for kind in order for queued in kinds[kind]]
-
-
-def _depends_on_mates(info: PodInfo) -> bool:
-    """Return whether the node of one pod may decide about another pod like it, beyond the resources that it takes."""
-    return bool(info.claims or info.disks or info.pod.spec.resource_claims or info.spread_shape) or (
-        info.pod.spec.affinity is not None
-    )
-
-
-def _kind(info: PodInfo) -> Hashable:
-    """Return a value that is equal for pods which the same nodes can take. A pod with claims is a kind by itself."""
-    spec = info.pod.spec
-    if info.claims or info.disks or spec.resource_claims:
-        return info.uid
-    labels = tuple(sorted(info.pod.metadata.labels.items())) if info.spread_shape or spec.affinity is not None else ()
-    return (
-        tuple(sorted(info.requests.items())),
-        info.placement_shape,
-        info.spread_shape,
-        labels,
-        spec.tolerations,
-        info.host_ports,
-    )

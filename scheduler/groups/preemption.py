@@ -18,23 +18,22 @@ A group that gets more pods than its minimum evicts none for the additional ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core import nodeset
 from scheduler.core.cooperative import Work
 from scheduler.cycle import Outcome, Scheduled, Unschedulable
 from scheduler.framework.interface import AttemptMode, GroupPreemptionPlugin
+from scheduler.groups.outcome import GroupPreemption
+from scheduler.groups.search import GroupSearch
 from scheduler.plan import Departure, Placement
 from scheduler.queue import QueuedPodInfo
 
-if TYPE_CHECKING:
-    from scheduler.groups.cycle import GroupSearch
-
 _TIMES: Final = 4
-"""How often one pod may ask for victims: after the first ones have left, a filter that no dry run sees may still refuse it."""
+"""The rounds of victims for one pod: after the first ones have left, a filter that no dry run sees may still refuse it."""
 _MOST_LEAVING: Final = 2_000
 _MOST_CHECKS: Final = 20_000
 """Victims × pods of the group: above this number the choices one by one are not looked at again, and nothing else is tried."""
@@ -43,17 +42,6 @@ ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPreemption:
-    """What a refused group does about it. `nodes` are by uid, of the pods that fit once the victims have left."""
-
-    text: str
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    victims: Sequence[PodInfo] = ()
-    preemptor: str = ""
-    """The uid of the pod in whose name all victims are evicted; "" if none is evicted now."""
 
 
 @dataclass(eq=False, repr=False)
@@ -82,8 +70,8 @@ class VictimSearch:
             self.search.plan.drop(0)
         if not victims:
             return None
-        left = {pod.node_name for pod in victims}
-        preemptor = min(self._nodes, key=lambda uid: self._nodes[uid] not in left)
+        names = {pod.node_name for pod in victims}
+        preemptor = min(self._nodes, key=lambda uid: self._nodes[uid] not in names)
         return GroupPreemption(FOUND.format(len(victims)), dict(self._nodes), victims, preemptor)
 
     def _one_by_one(self) -> Work[bool]:
@@ -97,13 +85,11 @@ class VictimSearch:
         return len(self._nodes) == least and bool(self._victims)
 
     def _place(self, queued: QueuedPodInfo) -> Work[None]:
-        """Place the pod, after the end of others if need be; otherwise the plan is as before."""
-        plan, cluster = self.search.plan, self.search.parts.cluster
+        """Place the pod, after the end of its victims if need be; otherwise the plan is as before."""
+        plan, cluster = self.search.plan, self.search.cluster
         before, victims = len(plan), dict[str, PodInfo]()
         for _ in range(_TIMES):
-            outcome: Outcome = yield from self.search.parts.cycle.attempt(
-                queued.info, queued.attempts, mode=self._tentative
-            )
+            outcome: Outcome = yield from self.search.cycle.attempt(queued.info, queued.attempts, mode=self._tentative)
             if isinstance(outcome, Scheduled):
                 plan.add(Placement(cluster, outcome))
                 self._nodes[queued.uid] = outcome.assumed.node_name
@@ -118,7 +104,7 @@ class VictimSearch:
 
     def _without_all(self) -> Work[bool]:
         """Search as if all pods had left that may be evicted; return whether enough pods are placed. O(pods on nodes)."""
-        search, cluster = self.search, self.search.parts.cluster
+        search, cluster = self.search, self.search.cluster
         search.plan.drop(0)
         self._nodes, preemptor = {}, self.order[0].info
         within = cluster.nodes.priorities.below(preemptor.priority)
@@ -140,11 +126,11 @@ class VictimSearch:
         # Most of those that have left are on other nodes: they are put back together.
         taken = set(self._nodes.values())
         units = (self.rule.unit_of(pod) for pod in self._victims.values() if pod.node_name in taken)
-        here = {pod.uid: pod for unit in units for pod in unit}
-        if len(here) * len(self._nodes) > _MOST_CHECKS:
+        victims = {pod.uid: pod for unit in units for pod in unit}
+        if len(victims) * len(self._nodes) > _MOST_CHECKS:
             return False
-        if (yield from self._fit_without(here.values())):
-            self._victims = here
+        if (yield from self._fit_without(victims.values())):
+            self._victims = victims
         return True
 
     def _needed(self) -> Work[tuple[PodInfo, ...]]:
@@ -160,17 +146,17 @@ class VictimSearch:
 
     def _fit_without(self, victims: Iterable[PodInfo]) -> Work[bool]:
         """Return whether the pods fit on their nodes if only these victims leave."""
-        plan, parts = self.search.plan, self.search.parts
+        plan, cycle, cluster = self.search.plan, self.search.cycle, self.search.cluster
         plan.drop(0)
         for victim in victims:
-            plan.add(Departure(parts.cluster, victim))
+            plan.add(Departure(cluster, victim))
         for queued in self.order:
             if queued.uid not in self._nodes:
                 continue
-            on_node = replace(self.search.by_scores, within=parts.cluster.nodes.by_name((self._nodes[queued.uid],)))
-            outcome = yield from parts.cycle.attempt(queued.info, queued.attempts, mode=on_node)
+            on_node = replace(self.search.by_scores, within=cluster.nodes.by_name((self._nodes[queued.uid],)))
+            outcome = yield from cycle.attempt(queued.info, queued.attempts, mode=on_node)
             if not isinstance(outcome, Scheduled):
                 return False
-            plan.add(Placement(parts.cluster, outcome))
+            plan.add(Placement(cluster, outcome))
             yield
         return True

@@ -24,8 +24,9 @@ from scheduler.core.feature_gates import GROUP_TEXTS
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
-from scheduler.groups.cycle import FIT, GroupOutcome
+from scheduler.groups.cycle import FIT
 from scheduler.groups.domains import Domain, domains
+from scheduler.groups.outcome import GroupOutcome
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
 
@@ -74,7 +75,7 @@ class GroupVerdicts:
         return self._all(members, NO_DOMAIN, self._refused)
 
     def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
-        """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §9)."""
+        """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §10)."""
         wanted = self.cluster.pod_groups.get(group)
         if wanted is None:
             return None

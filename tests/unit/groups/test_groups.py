@@ -83,7 +83,7 @@ async def test_a_minimum_for_each_task() -> None:
 
     sched.pod("d", cpu="4", **task("driver"))
     await sched.later(1.5)
-    assert bound(sched) == [], "the driver does not fit beside all workers, and no three pods are enough without it"
+    assert bound(sched) == [], "the driver does not fit next to all workers, and no three pods are enough without it"
 
     sched.node("n2")
     await sched.later(3)

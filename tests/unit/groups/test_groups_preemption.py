@@ -96,12 +96,12 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 @pytest.mark.parametrize(
     ("low", "policy", "text"),
     [
-        pytest.param(HIGH, None, "No preemption victims found for incoming preemptor", id="nobody is less important"),
+        pytest.param(HIGH, None, "No preemption victims found for incoming preemptor", id="no pod is less important"),
         pytest.param(0, "Never", "not eligible due to preemptionPolicy=Never.", id="the group must not"),
         pytest.param(0, None, NOT_HELPFUL, id="two of three would fit"),
     ],
 )
-async def test_nobody_is_evicted_in_vain(low: int, policy: str | None, text: str) -> None:
+async def test_no_pod_is_evicted_in_vain(low: int, policy: str | None, text: str) -> None:
     sched = harness("n1")
     lows(sched, priority=low, x="n1")
     sched.group("g", 3, priority=HIGH)
@@ -125,13 +125,13 @@ async def test_a_victim_that_a_later_choice_made_needless_stays() -> None:
     await sched.settle()
 
     assert sorted(evicted(sched)) == ["y", "z"], (
-        "both are needed for the larger pod, and the smaller one fits beside it"
+        "both are needed for the larger pod, and the smaller one fits next to it"
     )
     await left(sched)
     assert places(sched) == {"a": "n1", "b": "n1"}
 
 
-async def test_more_pods_than_the_minimum_evict_nobody() -> None:
+async def test_more_pods_than_the_minimum_evict_no_pod() -> None:
     sched = harness("n1", "n2")
     lows(sched, x="n1", y="n2")
     sched.group("g", 2, priority=HIGH)
@@ -160,7 +160,7 @@ async def test_no_pod_of_the_group_is_tried_while_pods_are_evicted() -> None:
     assert bound(sched) == ["a", "b", "c"]
 
 
-async def test_nobody_else_is_evicted_while_victims_terminate() -> None:
+async def test_no_other_pod_is_evicted_while_victims_terminate() -> None:
     sched = harness("n1", "n2", "n3")
     lows(sched, x="n1", y="n2")
     lows(sched, "4", priority=5, z="n3")
@@ -183,7 +183,7 @@ async def test_nobody_else_is_evicted_while_victims_terminate() -> None:
     assert bound(sched) == ["a", "b", "c"]
 
 
-async def test_a_new_leader_evicts_nobody_else() -> None:
+async def test_a_new_leader_evicts_no_other_pod() -> None:
     """It sees the nominations, and the victims that are terminating."""
     sched = harness("n1", "n2")
     sched.pod("x", cpu="3", on="n1", **LEAVING)
@@ -218,7 +218,7 @@ async def test_an_eviction_that_is_refused() -> None:
     assert bound(sched) == ["a", "b"]
 
 
-async def test_the_pod_in_whose_name_others_are_evicted_is_deleted() -> None:
+async def test_the_pod_in_whose_name_victims_are_evicted_is_deleted() -> None:
     """No further pod is evicted, and the other pods of the group are not held back."""
     sched = harness("n1", "n2")
     lows(sched, x="n1", y="n2")
@@ -268,7 +268,7 @@ async def test_pods_leave_in_one_domain_only() -> None:
     assert sorted(set(places(sched).values())) == ["r2a", "r2b"]
 
 
-async def test_devices_are_taken_from_others() -> None:
+async def test_devices_are_taken_from_pods_of_lower_priority() -> None:
     sched = DeviceHarness(1, nodes=("n1", "n2"))
     sched.served()
     for name, node in (("x", "n1"), ("y", "n2")):
@@ -296,7 +296,7 @@ async def test_a_pod_of_another_scheduler_may_have_to_leave() -> None:
     assert evicted(sched) == ["x"]
 
 
-async def test_a_profile_that_spares_others() -> None:
+async def test_a_profile_that_spares_pods_of_other_schedulers() -> None:
     sched = harness("n1", victims="own")
     sched.pod("x", cpu="3", on="n1", **OTHERS)
     sched.group("g", 2, priority=HIGH)
@@ -310,7 +310,7 @@ async def test_a_profile_that_spares_others() -> None:
 
 
 async def _filled(seed: int) -> tuple[bool, bool, list[str]]:
-    """Fill a random cluster with pods of low priority, and add a group; return whether it fits without them, whether it starts, and who left."""
+    """Fill a random cluster with pods of low priority, and add a group; return whether it fits without them, whether it starts, and its victims."""
     world, rng = drawn(seed), random.Random(seed)
     if rng.random() < 0.3:  # too much for the cluster
         world.members.append(GroupMember("huge", 1 + max(node.cpu for node in world.nodes) // 2, 1))
@@ -332,8 +332,8 @@ async def _filled(seed: int) -> tuple[bool, bool, list[str]]:
     return world.is_placeable(), started, [*victims, *evicted(sched)[len(victims) :]]
 
 
-async def test_whoever_leaves_leaves_for_a_group_that_starts() -> None:
-    """Nobody is evicted for a group that would not fit into the empty cluster, and of the others nearly all start."""
+async def test_pods_leave_only_for_a_group_that_starts() -> None:
+    """No pod is evicted for a group that would not fit into the empty cluster, and nearly all groups that would do start."""
     fitting = started = 0
     for seed in range(examples(60)):
         is_placeable, has_begun, victims = await _filled(seed)

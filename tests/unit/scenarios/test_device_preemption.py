@@ -42,10 +42,8 @@ async def test_one_pod_has_the_device() -> None:
     assert cluster.devices_of() == ["d0"]
 
 
-@pytest.mark.parametrize(
-    "users", [(), ("q",)], ids=["and is reserved for nobody", "and is reserved since a daemon died"]
-)
-async def test_a_device_that_nobody_gives_back(users: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("users", [(), ("q",)], ids=["and has no user", "and has a user that waits"])
+async def test_a_device_that_is_not_given_back(users: tuple[str, ...]) -> None:
     """A claim of a waiting pod keeps its device, so the preemptor does not wait: the two would wait for each other."""
     cluster = DeviceHarness()
     cluster.holds("c-q", "d0", users=users)
