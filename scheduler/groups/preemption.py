@@ -46,7 +46,10 @@ NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 
 @dataclass(eq=False, repr=False)
 class VictimSearch:
-    """The search for victims of one group. `search` has an empty plan, and keeps it so."""
+    """The search for victims of one group. `search` has an empty plan, and keeps it so.
+
+    Upstream: pkg/scheduler/framework/preemption/podgrouppreemption.go PodGroupEvaluator
+    """
 
     search: GroupSearch
     order: Sequence[QueuedPodInfo]
