@@ -143,10 +143,10 @@ RACKS: Final = {"n0": "r1", "n1": "r1", "n2": "r2"}
 class FaultHistory:
     """A group of five that starts with three, on a server that refuses and loses writes; and a watch that shows what was bound.
 
-    With a topology constraint: n0 and n1 are one rack, and n2 is another one.
+    With a topology constraint: n0 and n1 are one rack, and n2 is another one. With victims: pods of lower priority fill the nodes.
     """
 
-    def __init__(self, seed: int, *, is_confined: bool) -> None:
+    def __init__(self, seed: int, *, is_confined: bool, has_victims: bool) -> None:
         self.rng = random.Random(seed)
         self.sched = harness()
         for name in RACKS:
@@ -154,6 +154,9 @@ class FaultHistory:
         self.faulty = Faulty(self.rng)
         self.sched.plug(pre_bind=(self.faulty,))
         self.sched.writer.on_bind = self._on_bind
+        self.sched.writer.on_delete = self._on_delete
+        for name, cpu in (("n0", "4"), ("n1", "4"), ("n2", "7")) if has_victims else ():
+            self.sched.pod(f"low-{name}", cpu=cpu, on=name, priority=-1)
         self.has_lost_binding = False
         self.made = 5
         constraint: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
@@ -174,17 +177,33 @@ class FaultHistory:
         self.sched.writer.server[pod.key] = pod
         raise error
 
+    def _on_delete(self, pod: Pod) -> None:
+        """Fail now and then. A lost answer may have been carried out."""
+        if not self.faulty.is_over and self.rng.random() < 0.2:
+            raise self.rng.choice((Conflict("no", status=409), Unavailable("no", status=503), Ambiguous("lost")))
+
+    def show_deleted(self) -> None:
+        """The watch shows that a pod is gone which was evicted."""
+        gone = [name for key in self.sched.writer.deletions if (name := key.partition("/")[2]) in self.sched.seen]
+        if gone:
+            self.sched.gone(self.rng.choice(gone))
+
+    def members(self) -> set[str]:
+        return {name for name in self.sched.seen if name.startswith("m")}
+
     def bound(self) -> set[str]:
         return {key.partition("/")[2] for key, _ in self.sched.writer.binds}
 
     async def step(self) -> None:
-        match self.rng.randrange(6):
+        match self.rng.randrange(7):
             case 0:
                 await self.sched.later(self.rng.choice((0.5, 2.0, 11.0)))
             case 1:
                 self.show_bound()
+            case 5:
+                self.show_deleted()
             case 2 if not self.opened():
-                name = self.rng.choice(list(self.sched.seen))
+                name = self.rng.choice(sorted(self.members()))
                 if name not in self.bound():
                     self.sched.gone(name)
                     self.sched.writer.server.pop(f"default/{name}", None)
@@ -222,10 +241,10 @@ class FaultHistory:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.integers(0, 2**32), st.booleans())
-def test_faults_leave_no_part_of_a_group_behind(seed: int, is_confined: bool) -> None:
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_faults_leave_no_part_of_a_group_behind(seed: int, is_confined: bool, has_victims: bool) -> None:
     async def run() -> None:
-        history = FaultHistory(seed, is_confined=is_confined)
+        history = FaultHistory(seed, is_confined=is_confined, has_victims=has_victims)
         for _ in range(30):
             await history.step()
             history.check()
@@ -235,8 +254,10 @@ def test_faults_leave_no_part_of_a_group_behind(seed: int, is_confined: bool) ->
         for _ in range(8):
             await history.sched.later(20.0)
             history.show_bound()
+            for _ in range(3):
+                history.show_deleted()
             await history.sched.settle()
-        assert history.bound() >= set(history.sched.seen), "all pods that exist are bound in the end"
+        assert history.bound() >= history.members(), "all pods that exist are bound in the end"
         assert history.sched.is_free()
 
     asyncio.run(run())
