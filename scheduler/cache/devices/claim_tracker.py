@@ -222,6 +222,11 @@ class ClaimTracker:
         in_flight = self._pending.get(uid)
         return in_flight.claim.status.allocation if in_flight is not None else None
 
+    def sharers(self, uid: str) -> int:
+        """Return how many pods a pending allocation is for."""
+        in_flight = self._pending.get(uid)
+        return in_flight.sharers if in_flight is not None else 0
+
     def drop_pending(self, uid: str, *, force: bool = False) -> bool:
         """Remove a sharer; return whether none is left. A written allocation is already counted for the claim itself."""
         in_flight = self._pending.get(uid)

@@ -150,6 +150,8 @@ class DynamicResources:
             return _unresolvable(str(error))
         if not claims and not served:
             return SKIP
+        if self._cluster.is_planning:
+            claims = self._as_planned(device_state, claims)
         rejection = self._check_claims(device_state, claims, pod)
         if rejection is not None:
             return rejection
@@ -169,6 +171,21 @@ class DynamicResources:
             state.skip_score.add(self.name)
         return None
 
+    def _as_planned(self, device_state: DeviceState, claims: Sequence[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+        """Return the claims as if those had their devices that are in flight for pods of the same group.
+
+        Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go PreFilter
+        """
+        planned = []
+        for claim in claims:
+            pending = self._devices.claims.pending(claim.uid) if not claim.is_allocated else None
+            if pending is not None:
+                status = msgspec.structs.replace(claim.status, allocation=pending)
+                claim = msgspec.structs.replace(claim, status=status)
+                device_state.shared = (*device_state.shared, claim)
+            planned.append(claim)
+        return tuple(planned)
+
     def _need(self, key: str) -> ResourceClaim:
         try:
             return self._devices.claims.need(key)
@@ -184,10 +201,10 @@ class DynamicResources:
             # An allocated claim decides nothing any more: it only says where it can be used, and whether one more pod
             # may use it.
             if claim.status.allocation is not None:
-                users = claim.status.reserved_for
+                users = len(claim.status.reserved_for) + self._devices.claims.sharers(claim.uid)
                 # The API server refuses the 257th user when the claim is written. kube-scheduler tries again and
                 # again; here the pod waits until a user leaves.
-                if self._limits_consumers and len(users) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod.uid):
+                if self._limits_consumers and users >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod.uid):
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
@@ -448,6 +465,8 @@ class DynamicResources:
             return None
         variant = device_state.variant(slot)
         device_state.node_name = node_name
+        if device_state.shared and (rejection := self._share(device_state)) is not None:
+            return rejection
         if variant is None or variant.demand is None:
             return None
         self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
@@ -482,6 +501,18 @@ class DynamicResources:
                 return _error(f"internal error, couldn't signal allocation for claim {claim.metadata.name}")
             if self._devices.claims.pending(claim.uid) is not None:
                 device_state.signalled = (*device_state.signalled, claim.uid)
+        return None
+
+    def _share(self, device_state: DeviceState) -> Rejection | None:
+        """Take part in the allocations that are in flight for other pods of the plan: each of them may write it."""
+        for claim in device_state.shared:
+            allocation = self._devices.claims.pending(claim.uid)
+            if allocation is None:
+                return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")
+            status = msgspec.structs.replace(claim.status, allocation=allocation)
+            self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, status=status))
+            device_state.allocations[claim.uid] = allocation
+            device_state.signalled = (*device_state.signalled, claim.uid)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

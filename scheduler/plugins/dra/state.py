@@ -69,6 +69,8 @@ class DeviceState:
     """Slot → devices that are held for these pods."""
     held_shared: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
     """Slot → those of them that other nodes see too."""
+    shared: tuple[ResourceClaim, ...] = ()
+    """Claims with the allocation that they have in flight for other pods of the same plan, which this pod shares."""
     signalled: tuple[str, ...] = ()
     """Uids of claims that are in flight for this attempt."""
     searched_s: float = 0.0

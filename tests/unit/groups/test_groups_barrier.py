@@ -253,3 +253,79 @@ async def test_a_claim_that_is_not_of_the_group_alone_keeps_its_devices(users: t
     await sched.later(30)
 
     assert not [what for what, _ in sched.writer.claim_writes if what == "deallocate"]
+
+
+# -- one claim for several pods of the group -----------------------------------------------------------------------------
+
+
+def sharing(count: int, *, nodes: tuple[str, ...] = ("n1", "n2"), cpu: str = "100m") -> DeviceHarness:
+    """A group of so many pods with one claim. Each node has one device."""
+    sched = DeviceHarness(1, nodes=nodes)
+    sched.served()
+    sched.group("g", count)
+    sched.show(sched.claim("shared"))
+    for at in range(count):
+        sched.uses(f"p{at}", "shared", **GROUPED, containers=requesting(cpu=cpu))
+    return sched
+
+
+async def test_pods_of_a_group_share_a_claim() -> None:
+    sched = sharing(3)
+    await sched.settle()
+
+    assert bound(sched) == ["p0", "p1", "p2"]
+    assert len({node for _, node in sched.writer.binds}) == 1, "the device is on one node"
+    assert [what for what, _ in sched.writer.claim_writes].count("allocate") == 1
+    assert len(sched.writer.resource_claims["default/shared"].status.reserved_for) == 3
+    assert list(sched.cluster.devices.claims.in_flight()) == []
+
+
+async def test_the_node_of_a_shared_device_must_hold_all_of_them() -> None:
+    """By scores the first pod goes to the node with most free cpu in proportion, where the last one does not fit."""
+    sched = sharing(3, cpu="2")
+    sched.node("n2", cpu="64")
+    sched.pod("other", cpu="58", on="n2")
+    await sched.settle()
+
+    assert {node for _, node in sched.writer.binds} == {"n2"}
+    assert bound(sched) == ["p0", "p1", "p2"]
+
+
+async def test_a_shared_claim_of_a_group_that_is_given_up() -> None:
+    """The allocation is taken back once, and the next attempt makes another one."""
+    sched = sharing(2)
+    failing = Preparing()
+    failing.failing["p0"] = "it is broken"
+    failing.release("p0", "p1")
+    sched.plug(pre_bind=(failing, *sched.parts.profiles["kubestow"].pre_bind))
+    for _ in range(3):
+        await sched.later(10)
+
+    assert bound(sched) == ["p0", "p1"]
+    assert list(sched.cluster.devices.claims.in_flight()) == []
+
+
+async def test_a_claim_has_only_so_many_users() -> None:
+    sched = sharing(257, cpu="1m")
+    for name in ("n1", "n2"):
+        sched.node(name, pods="300")
+    await sched.settle()
+
+    assert bound(sched) == []
+    text = "0/2 nodes are available: resource claim default/shared has 256 users, the most it can have."
+    assert text in {condition.message for _, condition in sched.writer.conditions}
+
+
+async def test_a_pod_outside_of_the_group_does_not_share_what_is_not_written() -> None:
+    sched = sharing(2)
+    sched.writer.claim_hold = asyncio.Event()
+    await sched.settle()
+    sched.uses("alone", "shared", containers=requesting(cpu="100m"))
+    await sched.settle()
+    assert sched.message("alone").startswith(
+        "0/2 nodes are available: resource claim default/shared is in the process of being allocated."
+    )
+
+    sched.writer.claim_hold.set()
+    await sched.later(30)
+    assert bound(sched) == ["alone", "p0", "p1"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -68,6 +69,8 @@ class ClaimWriter:
         self.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, WrittenAllocation])
         """Uids of allocated claims for which the double check is not done."""
         self._write_slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By uid of a claim: its pods write it one after the other."""
 
     async def bind(
         self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, *, is_new: bool = False
@@ -77,6 +80,14 @@ class ClaimWriter:
         `is_new`: the claim was just created, and the cache may not have it. Raises ClaimError, ApiError. May be
         cancelled between two writes.
         """
+        # The pods of a group may share a claim, and are bound at once. If they wrote it at once, each success would be a
+        # conflict for all the rest.
+        async with self._turns.setdefault(claim.uid, asyncio.Lock()):
+            return await self._bind(pod, claim, allocation, is_new=is_new)
+
+    async def _bind(
+        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None, *, is_new: bool
+    ) -> ResourceClaim:
         current = claim if is_new and self._claims.get(claim.key) is None else self.newest(claim)
         retry = Retry(self._clock, first_s=_BUSY_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
         while True:
