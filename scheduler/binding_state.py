@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +24,7 @@ _log = structlog.get_logger(__name__)
 
 _LOG_EVERY_S: Final = 60.0
 _LONGEST_ERROR: Final = 1024
+_PASS_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,16 @@ class GroupBarrier:
         return opened
 
     def open(self) -> None:
-        """Let all bindings pass, those that come later as well."""
+        """Let all bindings pass, those that come later as well; some hundred in each turn of the event loop."""
         self.is_open = True
-        for opened in self._prepared.values():
+        self._let_pass(list(self._prepared.values()))
+
+    def _let_pass(self, waiting: Sequence[asyncio.Future[None]]) -> None:
+        for opened in waiting[:_PASS_AT_ONCE]:
             if not opened.done():
                 opened.set_result(None)
+        if len(waiting) > _PASS_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._let_pass, waiting[_PASS_AT_ONCE:])
 
     def raise_failure(self) -> None:
         """Raise AttemptError if the group was given up."""

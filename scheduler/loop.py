@@ -46,6 +46,8 @@ _log = structlog.get_logger(__name__)
 
 MAX_BINDINGS: Final = 512
 """Attempts pause while this many bindings are running, because a decision should be recent when it is written."""
+_TAKEN_AT_ONCE: Final = 500
+"""Pods of a group that leave the queue between two pauses."""
 _PAST_S: Final = 0.001
 """Keeps a timer that fires a little early from firing before its second."""
 
@@ -221,14 +223,20 @@ class SchedulingLoop:
             # One pod that another event brings back must not shorten the back-off of a group that fails again and again.
             self._queue.put_back(queued, like=late)
             return True
-        mates = self._queue.take(others)
-        tried = [queued, *(mate for mate in mates if not self._is_skipped(mate.info))]
+        tried = [queued]
+        for at in range(0, len(others), _TAKEN_AT_ONCE):
+            tried += (
+                mate for mate in self._queue.take(others[at : at + _TAKEN_AT_ONCE]) if not self._is_skipped(mate.info)
+            )
+            await self._pause(popped_at)
         members = sorted(tried, key=lambda each: each.order)
+        await self._pause(popped_at)
         found = verdicts.refusal(group, members) or await self._search(group, members, max(1, lacking))
         if found is None:
             for each in members:
                 self._queue.done(each.uid)
             return True
+        turn = await self._pause(popped_at)
         self._report(group, members, found, popped_at)
         if found.is_placed and lacking > 0:
             self._parts.binder.barriers.hold(group, lacking)
@@ -237,15 +245,22 @@ class SchedulingLoop:
         elif found.result == "unschedulable":
             for plugin in self._parts.profiles[queued.profile].group_reserve:
                 plugin.release_group([each.info for each in members])
-        turn = self._clock.now()
+        is_fair = self._parts.profiles[queued.profile].ours.preemption_fair_share == "on"
+        in_vain_s = turn - popped_at if is_fair and not found.is_placed else 0.0
         for each, outcome in verdicts.verdicts(group, members, found):
+            self._queue.fair_share.charge(each.info, in_vain_s)
             self._parts.records.add(outcome.record)
             self._settle(each, outcome, popped_at)
-            if self._clock.now() - turn > TURN_S:
-                with self._inbox.closed():
-                    await asyncio.sleep(0)
-                turn = self._clock.now()
+            turn = await self._pause(turn)
         return True
+
+    async def _pause(self, since: float) -> float:
+        """Let the event loop run if this time is some milliseconds ago, without any change of the cache; return the time then."""
+        if self._clock.now() - since <= TURN_S:
+            return since
+        with self._inbox.closed():
+            await asyncio.sleep(0)
+        return self._clock.now()
 
     def _evict_for(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupPreemption) -> None:
         """Begin to evict all victims of the group, in the name of one of its pods; until the end none of them is tried."""
@@ -272,9 +287,6 @@ class SchedulingLoop:
         self._parts.shared.metrics.group_attempt(found.result, profile, took_s)
         if (shown := self._cluster.pod_groups.get(group)) is not None:
             self._parts.group_status.report(shown, controller=profile, reason=reason, message=message)
-        if not found.is_placed and self._parts.profiles[profile].ours.preemption_fair_share == "on":
-            for each in members:
-                self._queue.fair_share.charge(each.info, took_s)
 
     async def _driven(self, work: Work[T]) -> T | None:
         """Run an attempt to its end, and return its result; None if the scheduler stops before."""

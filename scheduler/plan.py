@@ -18,6 +18,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.nodes.nodes import NodeView
+from scheduler.core.cooperative import Work
 from scheduler.cycle import Scheduled
 
 Undo: TypeAlias = Callable[[], None]
@@ -66,16 +67,33 @@ class Plan:
             self._has_dropped = True
         del self._apply[count:]
 
+    def dropping(self, count: int) -> Work[None]:
+        """As `drop`, with a pause after each change: thousands of placements would hold the event loop."""
+        while len(self._undo) > count:
+            self._undo.pop()()
+            self._apply.pop()
+            self._has_dropped = True
+            yield
+
     def end(self) -> None:
         """Take back all changes for good. Idempotent."""
         self.suspend()
         self._apply.clear()
 
-    def keep(self) -> None:
-        """Leave the changes in force for good, as if nothing else had been tried before. Raises Changed."""
+    def keep(self) -> Work[None]:
+        """Leave the changes in force for good, as if nothing else had been tried before. Raises Changed.
+
+        Closed before its end, it leaves some of them in force, and `end` takes these back.
+        """
         if self._has_dropped:  # what was given back by a change that was dropped is no news
+            while self._undo:
+                self._undo.pop()()
+                yield
             self.suspend()
-            self.resume()
+            self.begin()
+            for apply in self._apply:
+                self._undo.append(_repeated(apply))
+                yield
         self._apply.clear()
         self._undo.clear()
         self._withdraw = None
@@ -92,10 +110,7 @@ class Plan:
         """Repeat all changes. Raises Changed; the changes before that one stay in force until `end`."""
         self.begin()
         for apply in self._apply:
-            try:
-                self._undo.append(apply())
-            except (NotApplicable, AssumptionError) as error:
-                raise Changed(str(error)) from error
+            self._undo.append(_repeated(apply))
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
@@ -103,6 +118,13 @@ class Plan:
         self.suspend()
         yield
         self.resume()
+
+
+def _repeated(apply: Callable[[], Undo]) -> Undo:
+    try:
+        return apply()
+    except (NotApplicable, AssumptionError) as error:
+        raise Changed(str(error)) from error
 
 
 class Placement:

@@ -70,7 +70,7 @@ class GroupCycle:
                 if not (found.is_placed or found.error):
                     found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
             if found.is_placed:
-                plan.keep()
+                yield from plan.keep()
             return found
         finally:
             plan.end()
@@ -102,7 +102,7 @@ class GroupCycle:
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
-            plan.drop(0)
+            yield from plan.dropping(0)
             results.append(found)
             attempts += search.attempts
             for uid, outcome in found.outcomes.items():
@@ -116,7 +116,7 @@ class GroupCycle:
             ).run()
             if found.is_placed:
                 return found
-        plan.drop(0)
+        yield from plan.dropping(0)
         if len(results) < len(tried):
             text = (
                 f"{len(results)} of {len(domains)} topology domains were tried with {attempts} attempts, none fits yet"

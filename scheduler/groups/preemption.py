@@ -69,6 +69,7 @@ class VictimSearch:
             if not (yield from self._one_by_one()) and not (yield from self._without_all()):
                 return None
             victims = yield from self._needed()
+            yield from self.search.plan.dropping(0)
         finally:
             self.search.plan.drop(0)
         if not victims:
@@ -103,12 +104,12 @@ class VictimSearch:
             for victim in outcome.victims:
                 plan.add(Departure(cluster, victim))
                 victims[victim.uid] = victim
-        plan.drop(before)
+        yield from plan.dropping(before)
 
     def _without_all(self) -> Work[bool]:
         """Search as if all pods had left that may be evicted; return whether enough pods are placed. O(pods on nodes)."""
         search, cluster = self.search, self.search.cluster
-        search.plan.drop(0)
+        yield from search.plan.dropping(0)
         self._nodes, preemptor = {}, self.order[0].info
         within = cluster.nodes.priorities.below(preemptor.priority)
         if search.within is not None:
@@ -150,7 +151,7 @@ class VictimSearch:
     def _fit_without(self, victims: Iterable[PodInfo]) -> Work[bool]:
         """Return whether the pods fit on their nodes if only these victims leave."""
         plan, cycle, cluster = self.search.plan, self.search.cycle, self.search.cluster
-        plan.drop(0)
+        yield from plan.dropping(0)
         for victim in victims:
             plan.add(Departure(cluster, victim))
         for queued in self.order:

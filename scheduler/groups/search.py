@@ -105,14 +105,14 @@ class GroupSearch:
         if len(members) > _DEPTH_FIRST_PODS:
             return False
         before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
-        self.plan.drop(self._base)
+        yield from self.plan.dropping(self._base)
         self.outcomes = {}
         needed, rest = members[-self.least :], members[: -self.least]
         if (yield from self._descend(needed, 0)):
             self._attempts_left = len(rest)
             yield from self._place_each(rest, self._packed)
             return True
-        self.plan.drop(self._base)
+        yield from self.plan.dropping(self._base)
         self.outcomes = before
         return False
 
@@ -128,7 +128,7 @@ class GroupSearch:
                 return False
             if (yield from self._descend(members, at + 1)):
                 return True
-            self.plan.drop(self._base + at)
+            yield from self.plan.dropping(self._base + at)
             tried |= self.cluster.nodes.by_name((outcome.assumed.node_name,))
         return False
 
@@ -137,7 +137,7 @@ class GroupSearch:
 
         Ends as soon as the rest cannot be enough. Then all placements of this round are taken back.
         """
-        self.plan.drop(self._base)
+        yield from self.plan.dropping(self._base)
         self.outcomes, self._failed = {}, None
         placed = 0
         for at, queued in enumerate(members):
@@ -154,7 +154,7 @@ class GroupSearch:
         is_error = self._failed is not None and isinstance(self.outcomes[self._failed.uid], SchedulingFailed)
         if placed >= self.least and not is_error:
             return True
-        self.plan.drop(self._base)
+        yield from self.plan.dropping(self._base)
         return False
 
     def _place_each(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[None]:
@@ -180,7 +180,7 @@ class GroupSearch:
         outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.cluster, outcome))
-            self.plan.drop(self._base)
+            yield from self.plan.dropping(self._base)
         return isinstance(outcome, Scheduled)
 
     def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:

@@ -196,17 +196,19 @@ class SchedulerHarness:
             spec = {"schedulingPolicy": policy, **spec}
         else:
             spec = {"minMember": least, **spec}
+        namespace = spec.pop("namespace", "default")
         metadata = {
             "name": name,
-            "namespace": "default",
-            "uid": f"uid-{kind}-{name}",
+            "namespace": namespace,
+            "uid": f"uid-{kind}-{name}" if namespace == "default" else f"uid-{kind}-{namespace}-{name}",
             "resourceVersion": str(next(_versions)),
         }
         new = ObjectDecoder(kind, POD_GROUP_TYPES[kind]).decode(
             msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status or {}})
         )
-        self.parts.event_handlers.apply(kind, [Delta(self.groups.get((kind, name)), new)])
-        self.groups[kind, name] = new
+        shown = name if namespace == "default" else f"{namespace}/{name}"
+        self.parts.event_handlers.apply(kind, [Delta(self.groups.get((kind, shown)), new)])
+        self.groups[kind, shown] = new
 
     def group_gone(self, name: str, kind: str = POD_GROUP) -> None:
         self.parts.event_handlers.apply(kind, [Delta(self.groups.pop((kind, name)), None)])
@@ -268,7 +270,7 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
     requests = {"cpu": spec.pop("cpu")} if "cpu" in spec else {}
     metadata = {
         "name": name,
-        "namespace": "default",
+        "namespace": spec.pop("namespace", "default"),
         "uid": spec.pop("uid", f"uid-{name}"),
         "resourceVersion": spec.pop("version", str(next(_versions))),
         "labels": spec.pop("labels", {}),

@@ -179,11 +179,12 @@ class DynamicResources:
         planned = []
         for claim in claims:
             pending = self._devices.claims.pending(claim.uid) if not claim.is_allocated else None
-            if pending is not None:
-                status = msgspec.structs.replace(claim.status, allocation=pending)
-                claim = msgspec.structs.replace(claim, status=status)
-                device_state.shared = (*device_state.shared, claim)
-            planned.append(claim)
+            if pending is None:
+                planned.append(claim)
+                continue
+            status = msgspec.structs.replace(claim.status, allocation=pending)
+            planned.append(msgspec.structs.replace(claim, status=status))
+            device_state.shared = (*device_state.shared, planned[-1])
         return tuple(planned)
 
     def _need(self, key: str) -> ResourceClaim:

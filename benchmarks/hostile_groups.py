@@ -1,0 +1,141 @@
+"""How long groups of hostile sizes hold the event loop, and what memory they leave behind.
+
+`python -m benchmarks.hostile_groups [CASE …]` prints for each case the wall time, the longest stretch of processor time without a
+turn for other tasks, and the memory before and after, when all objects are gone again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from scheduler.api.pod_group import POD_GROUP
+from tests.unit.harness import SchedulerHarness, StepClock
+
+NODES: Final = 200
+
+
+def _grouped(name: str) -> dict[str, Any]:
+    return {"schedulingGroup": {"podGroupName": name}}
+
+
+def _without_pods(sched: SchedulerHarness) -> None:
+    """10,000 PodGroups without pods."""
+    for at in range(10_000):
+        sched.group(f"g{at}", 3)
+
+
+def _one_large(sched: SchedulerHarness) -> None:
+    """One group of 10,000 pods that fits."""
+    sched.group("g", 10_000)
+    for at in range(10_000):
+        sched.pod(f"p{at}", cpu="10m", **_grouped("g"))
+
+
+def _one_too_large(sched: SchedulerHarness) -> None:
+    """One group of 10,000 pods of which one does not fit."""
+    sched.group("g", 10_000)
+    for at in range(10_000):
+        sched.pod(f"p{at}", cpu="10m" if at else "100", **_grouped("g"))
+
+
+def _one_of_two_kinds(sched: SchedulerHarness) -> None:
+    """One group of 10,000 pods of two kinds, too large by a tenth."""
+    sched.group("g", 10_000)
+    for at in range(10_000):
+        sched.pod(f"p{at}", cpu="90m" if at % 2 else "85m", **_grouped("g"))
+
+
+def _of_one_name(sched: SchedulerHarness) -> None:
+    """1000 groups of one name in 1000 namespaces, three pods each, which all fit."""
+    for at in range(1000):
+        namespace = f"team-{at}"
+        sched.group("g", 3, namespace=namespace)
+        for pod in range(3):
+            sched.pod(f"p{at}-{pod}", cpu="10m", namespace=namespace, **_grouped("g"))
+
+
+CASES: Final[Mapping[str, Callable[[SchedulerHarness], None]]] = {
+    "empty": _without_pods,
+    "large": _one_large,
+    "too-large": _one_too_large,
+    "two-kinds": _one_of_two_kinds,
+    "one-name": _of_one_name,
+}
+
+
+class _Running(StepClock):
+    """A clock that goes on by itself, so that long work makes pauses."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+
+class _Stretches:
+    """The longest processor time between two turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.is_over = False
+
+    async def watch(self) -> None:
+        """Look at the clock in every turn."""
+        before = time.process_time()
+        while not self.is_over:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            self.longest_s = max(self.longest_s, now - before)
+            before = now
+
+
+def _resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+
+async def measured(build: Callable[[SchedulerHarness], None]) -> tuple[float, float, int]:
+    """Return seconds, the longest stretch, and how many pods were bound."""
+    sched = SchedulerHarness(clock=_Running())
+    sched.served(POD_GROUP)
+    for at in range(NODES):
+        sched.node(f"n{at}", pods="200")
+    build(sched)
+    sched.parts.inbox.apply()
+    stretches = _Stretches()
+    watching = asyncio.create_task(stretches.watch())
+    await asyncio.sleep(0)
+    gc.disable()  # as in the daemon, where it runs when nothing else does
+    began = time.perf_counter()
+    await sched.settle()
+    took_s = time.perf_counter() - began
+    gc.enable()
+    stretches.is_over = True
+    await watching
+    bound = len(sched.writer.binds)
+    for name in list(sched.seen):
+        sched.gone(name)
+    return took_s, stretches.longest_s, bound
+
+
+async def main() -> None:
+    """Print one row per case."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    print("case        seconds  longest ms   bound   MiB before  after")
+    for name in sys.argv[1:] or CASES:
+        gc.collect()
+        before = _resident_mib()
+        took_s, longest_s, bound = await measured(CASES[name])
+        gc.collect()
+        row = (f"{name:10}", f"{took_s:8.2f}", f"{1000 * longest_s:10.1f}", f"{bound:7}", f"{before:10.0f}")
+        print(*row, f"{_resident_mib():8.0f}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
