@@ -1,7 +1,7 @@
 """How long groups of hostile sizes hold the event loop, and what memory they leave behind.
 
-`python -m benchmarks.hostile_groups [CASE …]` prints for each case the wall time, the longest stretch of processor time without a
-turn for other tasks, and the memory before and after, when all objects are gone again.
+`python -m benchmarks.hostile_groups [CASE …]` prints one row per case: the wall time, and the longest stretch of processor time
+without a turn for other tasks. The last two columns are the memory before, and after all objects are gone again.
 """
 
 from __future__ import annotations

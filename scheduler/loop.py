@@ -274,7 +274,8 @@ class SchedulingLoop:
             domains = verdicts.domains(group, members, least)
             if domains == []:
                 return verdicts.without_domain(members)
-            return await self._driven(self._parts.group_cycle.attempt(members, least, domains))
+            preferred = verdicts.preferred(group, members, domains)
+            return await self._driven(self._parts.group_cycle.attempt(members, least, domains, preferred))
         except DomainError as error:
             return verdicts.failed(members, str(error))
         except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)

@@ -21,6 +21,8 @@ Values: TypeAlias = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
 
 Longer lists are unreadable: 100,000 values in one pod would block the event loop for a tenth of a second.
 """
+PREFERRED_MAX: Final = 4
+"""The preferred topology keys of a group that count."""
 Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """The API's range: an object with another number is unreadable."""
 
@@ -78,6 +80,25 @@ class PodMetadata(Metadata, frozen=True):
     """`metadata` of a pod."""
 
     annotations: GroupAnnotations = GroupAnnotations()
+
+
+class PodGroupAnnotations(Frozen, frozen=True):
+    """The annotation of a PodGroup that is read."""
+
+    preferred_topology: str = msgspec.field(default="", name="kubestow.dev/preferred-topology")
+    """Keys of node labels, separated by commas, the closest domains first."""
+
+
+class PodGroupMetadata(Metadata, frozen=True):
+    """`metadata` of a PodGroup of any kind."""
+
+    annotations: PodGroupAnnotations = PodGroupAnnotations()
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """The keys of the labels of which all pods should have one value, the first ones if there are many."""
+        keys = (key.strip() for key in self.annotations.preferred_topology.split(","))
+        return tuple(dict.fromkeys(key for key in keys if key))[:PREFERRED_MAX]
 
 
 class NamespacedObject(Frozen, frozen=True):

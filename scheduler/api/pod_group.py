@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from scheduler.api.core_v1 import Pod, PodCondition, ResourceMap
-from scheduler.api.meta import Frozen, Int32, Key, NamespacedObject
+from scheduler.api.meta import Frozen, Int32, Key, NamespacedObject, PodGroupMetadata
 
 POD_GROUP: Final = "PodGroup"
 """The kind of scheduling.k8s.io."""
@@ -104,6 +104,7 @@ class PodGroupStatus(Frozen, frozen=True):
 class PodGroup(NamespacedObject, frozen=True):
     """A PodGroup of scheduling.k8s.io/v1beta1."""
 
+    metadata: PodGroupMetadata
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
@@ -165,6 +166,7 @@ class CoschedulingPodGroup(NamespacedObject, frozen=True):
     all are decided at once.
     """
 
+    metadata: PodGroupMetadata
     spec: CoschedulingSpec = CoschedulingSpec()
 
     api_version: ClassVar[str] = "scheduling.x-k8s.io/v1alpha1"
@@ -213,6 +215,7 @@ class VolcanoSpec(Frozen, frozen=True):
 class VolcanoPodGroup(NamespacedObject, frozen=True):
     """A PodGroup of scheduling.volcano.sh/v1beta1. Its queue and its priority class are not read."""
 
+    metadata: PodGroupMetadata
     spec: VolcanoSpec = VolcanoSpec()
 
     api_version: ClassVar[str] = "scheduling.volcano.sh/v1beta1"

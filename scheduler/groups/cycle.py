@@ -7,6 +7,7 @@ refused, the victims are chosen whose end would let it fit (scheduler/groups/pre
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -46,27 +47,34 @@ class GroupCycle:
     preempting: Preempting
 
     def attempt(
-        self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None = None
+        self,
+        members: Sequence[QueuedPodInfo],
+        least: int,
+        domains: Sequence[Domain] | None = None,
+        preferred: Sequence[Sequence[Domain]] = (),
     ) -> Work[GroupOutcome]:
         """Place at least this number of the pods, in one of the domains if there are any.
+
+        If all pods fit into one of the preferred domains, they are placed there; earlier lists of them come first.
 
         Yields as `Cycle.attempt`; cancelled, it leaves nothing in the cache. While it yields, its placements are in the cache:
         nothing may be decided about another pod.
         """
-        return paced(self._attempt(members, least, domains), self.clock)
+        return paced(self._attempt(members, least, domains, preferred), self.clock)
 
     def _attempt(
-        self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
+        self,
+        members: Sequence[QueuedPodInfo],
+        least: int,
+        domains: Sequence[Domain] | None,
+        preferred: Sequence[Sequence[Domain]],
     ) -> Work[GroupOutcome]:
         plan, began = Plan(self.cluster), self.clock.now()
         self.cluster.is_planning = True
         try:
             ongoing = self._ongoing(members)
             with self.nominator.without(queued.info for queued in members):
-                if domains is None:
-                    found = yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run()
-                else:
-                    found = yield from self._in_one_domain(plan, members, least, domains)
+                found = yield from self._search(plan, members, least, domains, preferred)
                 if not (found.is_placed or found.error):
                     found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
             if found.is_placed:
@@ -76,6 +84,24 @@ class GroupCycle:
             plan.end()
             self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
+
+    def _search(
+        self,
+        plan: Plan,
+        members: Sequence[QueuedPodInfo],
+        least: int,
+        domains: Sequence[Domain] | None,
+        preferred: Sequence[Sequence[Domain]],
+    ) -> Work[GroupOutcome]:
+        for level in preferred:
+            with contextlib.suppress(DomainError):  # too many domains: the next list has fewer of them
+                found = yield from self._in_one_domain(plan, members, len(members), level)
+                if found.is_placed:
+                    return found
+            yield from plan.dropping(0)
+        if domains is None:
+            return (yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run())
+        return (yield from self._in_one_domain(plan, members, least, domains))
 
     def _in_one_domain(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain]

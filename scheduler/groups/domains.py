@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.api.core_v1 import Pod
 from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import CPU, MEMORY, PodInfo
 from scheduler.cache.cluster import Cluster
@@ -58,6 +59,45 @@ def domains(
     is_hopeless, used_share = sums.lack(members, least), sums.used_share()
     order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], -used_share[at], values[at]))
     return [Domain(labelled[values[at]], bool(is_hopeless[at])) for at in order]
+
+
+def preferred(
+    cluster: Cluster, group: GroupKey, members: Sequence[PodInfo], allowed: Sequence[Domain] | None
+) -> list[list[Domain]]:
+    """Return for each preferred key its domains within the allowed ones, in which all members should be.
+
+    Domains with pods of the group come first, then those that can take all, then the fullest. O(keys × (members + nodes)).
+    """
+    wanted, levels = cluster.pod_groups.get(group), []
+    for key in wanted.metadata.preferred_keys if wanted is not None else ():
+        labelled = cluster.nodes.labels.values(key)
+        values = [value for value in labelled if value]
+        if not values:
+            continue
+        sums = _Sums(cluster, key, values)
+        is_hopeless, used_share = sums.lack(members, len(members)), sums.used_share()
+        taken = cluster.nodes.by_name(
+            node for pod in cluster.pod_groups.members(group).values() if (node := _node(cluster, pod))
+        )
+        order = sorted(
+            range(len(values)),
+            key=lambda at: (not labelled[values[at]] & taken, is_hopeless[at], -used_share[at], values[at]),
+        )
+        levels.append(
+            [
+                Domain(nodes, bool(is_hopeless[at]))
+                for at in order
+                for within in (allowed if allowed is not None else (None,))
+                if (nodes := labelled[values[at]] if within is None else labelled[values[at]] & within.nodes)
+            ]
+        )
+    return [level for level in levels if level]
+
+
+def _node(cluster: Cluster, pod: Pod) -> str:
+    """Return the node that the pod has or is on its way to; "" without one."""
+    held = cluster.get(pod.metadata.uid)
+    return pod.spec.node_name or (held.node_name if held is not None else "")
 
 
 class _Sums:
@@ -106,8 +146,7 @@ def _pinned(cluster: Cluster, group: GroupKey, key: str, *, quoted: bool) -> str
     """Return the domain of the pods that have a node or are on their way to one; None if there are none."""
     head, pinned = "cannot determine domain for already scheduled pods: ", None
     for pod in cluster.pod_groups.members(group).values():
-        held = cluster.get(pod.metadata.uid)
-        node_name = pod.spec.node_name or (held.node_name if held is not None else "")
+        node_name = _node(cluster, pod)
         if not node_name:
             continue
         slot = cluster.nodes.present_slot(node_name)

@@ -25,7 +25,7 @@ from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.groups.cycle import FIT
-from scheduler.groups.domains import Domain, domains
+from scheduler.groups.domains import Domain, domains, preferred
 from scheduler.groups.outcome import GroupOutcome
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
@@ -69,6 +69,12 @@ class GroupVerdicts:
         """Return the domains in which the group may be placed; None if it has no constraint. Raises DomainError."""
         infos = [queued.info for queued in members]
         return domains(self.cluster, group, infos, least, quoted=GROUP_TEXTS in self.gates)
+
+    def preferred(
+        self, group: GroupKey, members: Sequence[QueuedPodInfo], allowed: Sequence[Domain] | None
+    ) -> list[list[Domain]]:
+        """Return the domains in which all pods of the group should be, if they fit into one of them."""
+        return preferred(self.cluster, group, [queued.info for queued in members], allowed)
 
     def without_domain(self, members: Sequence[QueuedPodInfo]) -> GroupOutcome:
         """Return the outcome of a group whose label no node has."""

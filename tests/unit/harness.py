@@ -202,6 +202,7 @@ class SchedulerHarness:
             "namespace": namespace,
             "uid": f"uid-{kind}-{name}" if namespace == "default" else f"uid-{kind}-{namespace}-{name}",
             "resourceVersion": str(next(_versions)),
+            "annotations": spec.pop("annotations", {}),
         }
         new = ObjectDecoder(kind, POD_GROUP_TYPES[kind]).decode(
             msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status or {}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -259,7 +260,7 @@ async def test_a_claim_that_is_not_of_the_group_alone_keeps_its_devices(users: t
 
 
 def sharing(count: int, *, nodes: tuple[str, ...] = ("n1", "n2"), cpu: str = "100m") -> DeviceHarness:
-    """A group of so many pods with one claim. Each node has one device."""
+    """A group of this number of pods with one claim. Each node has one device."""
     sched = DeviceHarness(1, nodes=nodes)
     sched.served()
     sched.group("g", count)
@@ -276,7 +277,8 @@ async def test_pods_of_a_group_share_a_claim() -> None:
     assert bound(sched) == ["p0", "p1", "p2"]
     assert len({node for _, node in sched.writer.binds}) == 1, "the device is on one node"
     assert [what for what, _ in sched.writer.claim_writes].count("allocate") == 1
-    assert len(sched.writer.resource_claims["default/shared"].status.reserved_for) == 3
+    claim: Any = sched.writer.resource_claims["default/shared"]
+    assert len(claim.status.reserved_for) == 3
     assert list(sched.cluster.devices.claims.in_flight()) == []
 
 
@@ -305,7 +307,7 @@ async def test_a_shared_claim_of_a_group_that_is_given_up() -> None:
     assert list(sched.cluster.devices.claims.in_flight()) == []
 
 
-async def test_a_claim_has_only_so_many_users() -> None:
+async def test_a_claim_has_at_most_256_users() -> None:
     sched = sharing(257, cpu="1m")
     for name in ("n1", "n2"):
         sched.node(name, pods="300")

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, KINDS, POD_GROUP, VOLCANO_POD_GROUP
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginSet
 from tests.examples import examples
 from tests.unit.cache.picture import check_sums, picture
-from tests.unit.groups.test_groups import ALONE, GROUPED, NAMES, bound, harness
+from tests.unit.groups.test_groups import ALONE, ANNOTATED, GROUPED, LABELLED, NAMES, bound, harness
 from tests.unit.groups.worlds import GroupWorld, add, drawn, ended, has_started
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import requesting
@@ -358,3 +359,72 @@ def test_a_part_of_a_group_is_in_one_zone(seed: int, least: int) -> None:
         await ended(sched)
 
     asyncio.run(run())
+
+
+# -- preferred domains ---------------------------------------------------------------------------------------------------
+
+
+def preferring(keys: str) -> dict[str, Any]:
+    return {"annotations": {"kubestow.dev/preferred-topology": keys}}
+
+
+def hall(**cpu: str) -> SchedulerHarness:
+    """A scheduler with nodes `b1r2x=4`: node b1r2x of 4 cpu in block b1 and rack b1r2."""
+    sched = harness()
+    for name, amount in cpu.items():
+        sched.node(name, cpu=amount, labels={"block": name[:2], "rack": name[:4]})
+    return sched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("count", "nodes"),
+    [
+        pytest.param(2, {"b2r1x", "b2r1y"}, id="one rack"),
+        pytest.param(3, {"b2r1x", "b2r1y", "b2r2x"}, id="one block"),
+        pytest.param(4, {"b1r1x", "b2r1x", "b2r1y", "b2r2x"}, id="all nodes"),
+    ],
+)
+async def test_the_closest_domain_that_takes_all_pods(kind: str, count: int, nodes: set[str]) -> None:
+    sched = hall(b1r1x="4", b2r1x="4", b2r1y="4", b2r2x="4")
+    sched.group("g", 2, kind, **preferring("rack, block, rack"))
+    named = {POD_GROUP: GROUPED, COSCHEDULING_POD_GROUP: LABELLED, VOLCANO_POD_GROUP: ANNOTATED}[kind]
+    for at in range(count):
+        sched.pod(f"p{at}", cpu="4", **named)
+    await sched.settle()
+
+    assert set(places(sched).values()) == nodes
+
+
+async def test_a_preferred_domain_within_a_required_one() -> None:
+    """Only block b1 may be used, because a pod of the group runs there; rack b1r2 takes both of the new ones."""
+    sched = hall(b1r1x="8", b1r2x="4", b1r2y="4", b2r1x="8", b2r1y="8")
+    sched.group("g", 3, schedulingConstraints={"topology": [{"key": "block"}]}, **preferring("rack"))
+    sched.pod("first", cpu="6", on="b1r1x", **GROUPED)
+    pods(sched, "a", "b", cpu="4")
+    await sched.settle()
+
+    assert places(sched) in ({"a": "b1r2x", "b": "b1r2y"}, {"a": "b1r2y", "b": "b1r2x"})
+
+
+async def test_the_domain_of_pods_that_run_comes_first() -> None:
+    sched = hall(b1r1x="8", b1r2x="8")
+    sched.pod("other", cpu="4", on="b1r2x")
+    sched.group("g", 3, **preferring("rack"))
+    sched.pod("first", cpu="2", on="b1r1x", **GROUPED)
+    pods(sched, "a", "b")
+    await sched.settle()
+
+    assert set(places(sched).values()) == {"b1r1x"}
+
+
+@pytest.mark.parametrize(
+    "keys", ["", " , ", "unknown", "not a key/at/all,unknown", "x" * 5000, ",".join(map(str, range(999)))]
+)
+async def test_keys_that_no_node_has(keys: str) -> None:
+    sched = hall(b1r1x="4", b2r1x="4")
+    sched.group("g", 2, **preferring(keys))
+    pods(sched, "a", "b", cpu="4")
+    await sched.settle()
+
+    assert len(places(sched)) == 2
