@@ -119,6 +119,7 @@ parity: $(INSTALLED) ## record the real kube-scheduler's verdicts anew and compa
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.parity.record
 	$(BIN)/python -m tests.parity.record_extenders
+	test "$(KUBERNETES)" = 1.36 || $(BIN)/python -m tests.parity.record_groups
 
 SEEDS ?= 1000-1300
 

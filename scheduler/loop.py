@@ -277,7 +277,7 @@ class SchedulingLoop:
             preferred = verdicts.preferred(group, members, domains)
             return await self._driven(self._parts.group_cycle.attempt(members, least, domains, preferred))
         except DomainError as error:
-            return verdicts.failed(members, str(error))
+            return verdicts.failed(members, str(error), group=group)
         except Exception as error:  # noqa: BLE001 (as for one pod: an unforeseen failure costs the group one attempt)
             self._parts.shared.errors.record("attempt", error, "attempt failed", pod=members[0].info.key)
             return verdicts.failed(members, shortened(repr(error)))

@@ -8,8 +8,9 @@ refused, the victims are chosen whose end would let it fit (scheduler/groups/pre
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from scheduler.api.apps_and_policy import is_leaving_for_a_preemptor
@@ -21,7 +22,7 @@ from scheduler.framework.nominator import Nominator
 from scheduler.framework.preemption_state import Preempting
 from scheduler.groups.domains import Domain, DomainError
 from scheduler.groups.outcome import GroupOutcome, GroupPreemption
-from scheduler.groups.preemption import NEVER, NO_VICTIMS, NOT_HELPFUL, ONGOING, VictimSearch
+from scheduler.groups.preemption import NEVER, NO_VICTIMS, ONGOING, VictimSearch
 from scheduler.groups.search import ATTEMPTS_PER_POD, GroupSearch, by_kind, in_turn
 from scheduler.metrics.metrics import Metrics
 from scheduler.plan import Plan
@@ -72,9 +73,10 @@ class GroupCycle:
         plan, began = Plan(self.cluster), self.clock.now()
         self.cluster.is_planning = True
         try:
-            ongoing = self._ongoing(members)
+            nominated = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
+            ongoing = self._ongoing(members, nominated)
             with self.nominator.without(queued.info for queued in members):
-                found = yield from self._search(plan, members, least, domains, preferred)
+                found = yield from self._search(plan, members, least, domains, preferred, nominated)
                 if not (found.is_placed or found.error):
                     found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
             if found.is_placed:
@@ -85,13 +87,14 @@ class GroupCycle:
             self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
 
-    def _search(
+    def _search(  # noqa: PLR0917 (the attempt's own arguments)
         self,
         plan: Plan,
         members: Sequence[QueuedPodInfo],
         least: int,
         domains: Sequence[Domain] | None,
         preferred: Sequence[Sequence[Domain]],
+        nominated: Mapping[str, str],
     ) -> Work[GroupOutcome]:
         for level in preferred:
             with contextlib.suppress(DomainError):  # too many domains: the next list has fewer of them
@@ -100,11 +103,17 @@ class GroupCycle:
                     return found
             yield from plan.dropping(0)
         if domains is None:
-            return (yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run())
-        return (yield from self._in_one_domain(plan, members, least, domains))
+            search = GroupSearch(self.cycle, self.cluster, plan, members, least, nominated=nominated)
+            return (yield from search.run())
+        return (yield from self._in_one_domain(plan, members, least, domains, nominated))
 
     def _in_one_domain(
-        self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain]
+        self,
+        plan: Plan,
+        members: Sequence[QueuedPodInfo],
+        least: int,
+        domains: Sequence[Domain],
+        nominated: Mapping[str, str] = MappingProxyType({}),
     ) -> Work[GroupOutcome]:
         """Place the pods in the first domain that takes all of them, else in the one that takes the most.
 
@@ -124,7 +133,7 @@ class GroupCycle:
         for domain in tried:
             if attempts >= limit:
                 break
-            search = GroupSearch(self.cycle, self.cluster, plan, members, least, domain.nodes, len(tried))
+            search = GroupSearch(self.cycle, self.cluster, plan, members, least, domain.nodes, len(tried), nominated)
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
@@ -148,19 +157,21 @@ class GroupCycle:
                 f"{len(results)} of {len(domains)} topology domains were tried with {attempts} attempts, none fits yet"
             )
             raise DomainError(text)
-        return replace(results[0], is_placed=False, domain_count=len(domains), rejecters=rejecters)
+        is_certain = all(found.is_certain for found in results)
+        return replace(
+            results[0], is_placed=False, domain_count=len(domains), rejecters=rejecters, is_certain=is_certain
+        )
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
-    def _ongoing(self, members: Sequence[QueuedPodInfo]) -> GroupPreemption | None:
+    def _ongoing(self, members: Sequence[QueuedPodInfo], nominated: Mapping[str, str]) -> GroupPreemption | None:
         """Return that pods of lower priority are still leaving a nominated node, so that no other pod has to."""
-        nodes = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
-        for name in set(nodes.values()):
+        for name in set(nominated.values()):
             slot = self.cluster.nodes.present_slot(name)
             for other in self.cluster.nodes.pods(slot).values() if slot is not None else ():
                 is_leaving = is_leaving_for_a_preemptor(other.pod) or self.preempting.is_doomed(other.uid)
                 if is_leaving and other.priority < members[0].info.priority:
-                    return GroupPreemption(ONGOING, nodes)
+                    return GroupPreemption(ONGOING, nodes=nominated)
         return None
 
     def _preemption(
@@ -175,7 +186,7 @@ class GroupCycle:
             return GroupPreemption(NEVER)
         if not self.cluster.nodes.priorities.below(first.info.priority):
             return GroupPreemption(NO_VICTIMS)
-        attempts = 0
+        attempts, first_found = 0, None
         for within in (each.nodes for each in domains) if domains is not None else (None,):
             if attempts >= ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
                 break
@@ -185,7 +196,8 @@ class GroupCycle:
             # If not all pods are needed, those that fit on the most nodes come first.
             order = [*order[-least:], *reversed(order[:-least])]
             found = yield from VictimSearch(search, order, rule).run()
-            if found is not None:
+            if found.victims:
                 return found
+            first_found = first_found or found
             attempts += len(members)
-        return GroupPreemption(NOT_HELPFUL)
+        return first_found or GroupPreemption("")

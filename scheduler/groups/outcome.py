@@ -14,6 +14,9 @@ class GroupPreemption:
     """What a refused group does about it. `nodes` are by uid, of the pods that fit once the victims have left."""
 
     text: str
+    """What is said about it; "" if the group does not even fit without any of the pods that it may preempt."""
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """The last attempt of each pod in that case, by uid, if there was one."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     victims: Sequence[PodInfo] = ()
     preemptor: str = ""
@@ -33,10 +36,14 @@ class GroupOutcome:
     """The pods that the group lacked at the beginning."""
     refusal: str = ""
     """Why no pod was tried; "" if one was."""
+    refusal_reason: str = ""
+    """The reason that the condition of the group has then."""
     domain_count: int = 0
     """The number of domains that were tried in vain; the outcomes are those of the first one."""
     rejecters: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
     """By uid, the plugins that rejected the pod in any of these domains."""
+    is_certain: bool = True
+    """Whether no order of the pods could have been better; otherwise the search has ended at a limit or by chance."""
     preemption: GroupPreemption | None = None
     """What follows from the refusal; None without a refusal, or if the profile preempts no pods."""
 

@@ -18,7 +18,7 @@ A group that gets more pods than its minimum evicts none for the additional ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -40,7 +40,6 @@ _MOST_CHECKS: Final = 20_000
 FOUND: Final = "found a placement for podgroup, preempting {} victims"
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
-NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 
 
@@ -59,24 +58,26 @@ class VictimSearch:
     _victims: dict[str, PodInfo] = field(default_factory=dict, init=False)
     """By uid."""
     _nodes: dict[str, str] = field(default_factory=dict, init=False)
+    _outcomes: Mapping[str, Outcome] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._tentative = replace(self.search.by_scores, preempts=True, is_tentative=True)
 
-    def run(self) -> Work[GroupPreemption | None]:
-        """Return the victims with which enough pods fit; None if there are none. Nothing is left in the cache."""
+    def run(self) -> Work[GroupPreemption]:
+        """Return the victims with which enough pods fit, or none. Nothing is left in the cache."""
         try:
             if not (yield from self._one_by_one()) and not (yield from self._without_all()):
-                return None
+                return GroupPreemption("", self._outcomes)
             victims = yield from self._needed()
             yield from self.search.plan.dropping(0)
         finally:
             self.search.plan.drop(0)
         if not victims:
-            return None
+            return GroupPreemption("")
         names = {pod.node_name for pod in victims}
         preemptor = min(self._nodes, key=lambda uid: self._nodes[uid] not in names)
-        return GroupPreemption(FOUND.format(len(victims)), dict(self._nodes), victims, preemptor)
+        text = FOUND.format(len(victims))
+        return GroupPreemption(text, nodes=dict(self._nodes), victims=victims, preemptor=preemptor)
 
     def _one_by_one(self) -> Work[bool]:
         """Let each pod choose its victims; return whether enough pods are placed."""
@@ -124,6 +125,7 @@ class VictimSearch:
             yield
         found = yield from replace(search, members=self.order).run()
         if not found.is_placed:
+            self._outcomes = found.outcomes
             return False
         outcomes = found.outcomes.items()
         self._nodes = {uid: outcome.assumed.node_name for uid, outcome in outcomes if isinstance(outcome, Scheduled)}

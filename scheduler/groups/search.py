@@ -51,14 +51,20 @@ class GroupSearch:
     """The nodes of a domain; None for all nodes."""
     domain_count: int = 1
     """The number of domains that are searched like this one."""
+    nominated: Mapping[str, str] = field(default_factory=dict)
+    """By uid, the nodes that an earlier attempt has chosen for these pods, and for which it may have evicted other pods."""
     outcomes: dict[str, Outcome] = field(default_factory=dict, init=False)
     """Of the last round."""
+    is_certain: bool = field(default=True, init=False)
+    """Whether a failure of the search says that the pods do not fit."""
     attempts: int = field(default=0, init=False)
     """Attempts of pods, and questions which nodes are feasible for one."""
     by_scores: AttemptMode = field(init=False)
     _packed: AttemptMode = field(init=False)
     _base: int = field(init=False)
     """The length of the plan before the first placement."""
+    _pins: Mapping[str, str] = field(default_factory=dict, init=False)
+    """By uid, the only nodes that these pods may have now."""
     _attempts_left: int = field(default=0, init=False)
     _failed: QueuedPodInfo | None = field(default=None, init=False)
 
@@ -69,9 +75,15 @@ class GroupSearch:
 
     def run(self) -> Work[GroupOutcome]:
         """Place enough of the pods; then the plan is in force."""
-        self._attempts_left = ATTEMPTS_PER_POD * len(self.members) + _MORE_ATTEMPTS // self.domain_count
-        is_placed = yield from self.search()
-        return GroupOutcome(is_placed, self.outcomes, self.least)
+        is_placed = False
+        for pins in (self.nominated, {}) if self.nominated else ({},):
+            self._pins = pins
+            self._attempts_left = ATTEMPTS_PER_POD * len(self.members) + _MORE_ATTEMPTS // self.domain_count
+            self.is_certain = True
+            is_placed = yield from self.search()
+            if is_placed:
+                break
+        return GroupOutcome(is_placed, self.outcomes, self.least, is_certain=self.is_certain)
 
     def search(self) -> Work[bool]:
         """Return whether enough pods are placed; then the plan is in force."""
@@ -93,6 +105,7 @@ class GroupSearch:
                 return False
             kind = _kind(failed.info)
             order = [kind, *(each for each in order if each != kind)]
+        self.is_certain = False
         if not self._attempts_left:  # also after an error
             return False
         return (yield from self._depth_first(in_turn(hardest, kinds)))
@@ -167,17 +180,24 @@ class GroupSearch:
         """Try one pod, and add it to the plan if it fits."""
         self._attempts_left -= 1
         self.attempts += 1
-        outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=mode)
+        outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=self._pinned(queued, mode))
         self.outcomes[queued.uid] = outcome
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.cluster, outcome))
         return outcome
 
+    def _pinned(self, queued: QueuedPodInfo, mode: AttemptMode) -> AttemptMode:
+        if queued.uid not in self._pins:
+            return mode
+        node = self.cluster.nodes.by_name((self._pins[queued.uid],))
+        return replace(mode, within=node if mode.within is None else node & mode.within)
+
     def _fits_alone(self, queued: QueuedPodInfo) -> Work[bool]:
         """Return whether the pod finds a node without the rest of the plan."""
         self._attempts_left = max(0, self._attempts_left - 1)
         self.attempts += 1
-        outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
+        mode = self._pinned(queued, self.by_scores)
+        outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=mode)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.cluster, outcome))
             yield from self.plan.dropping(self._base)

@@ -7,8 +7,8 @@ for changes of the group alone: a mate that is woken brings the whole group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -26,10 +26,15 @@ from scheduler.framework.profile import GANGS
 from scheduler.framework.status import Code, Diagnosis, Rejection
 from scheduler.groups.cycle import FIT
 from scheduler.groups.domains import Domain, domains, preferred
-from scheduler.groups.outcome import GroupOutcome
+from scheduler.groups.outcome import GroupOutcome, GroupPreemption
+from scheduler.groups.preemption import NO_VICTIMS
 from scheduler.groups.status import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.queue import QueuedPodInfo
 
+_REPEATED_MAX: Final = 2
+"""A search that proved nothing is repeated this number of times without an event."""
+_GROUP_REFUSED: Final = "pod group is unschedulable"
+_CLAIMS_RELEASED: Final = ", deallocation and deletion of ResourceClaims completed"
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
 NO_DOMAIN: Final = "no feasible placements found"
 GROUP_ERROR: Final = "PodGroupError"
@@ -78,7 +83,9 @@ class GroupVerdicts:
 
     def without_domain(self, members: Sequence[QueuedPodInfo]) -> GroupOutcome:
         """Return the outcome of a group whose label no node has."""
-        return self._all(members, NO_DOMAIN, self._refused)
+        found = self._all(members, NO_DOMAIN, self._refused)
+        has_lower = bool(self.cluster.nodes.priorities.below(members[0].info.priority))
+        return replace(found, preemption=GroupPreemption(NO_DOMAIN if has_lower else NO_VICTIMS))
 
     def refusal(self, group: GroupKey, members: Sequence[QueuedPodInfo]) -> GroupOutcome | None:
         """Return the outcome of a group that cannot be tried; None if it can (docs/spec/groups.md §5, §10)."""
@@ -94,37 +101,56 @@ class GroupVerdicts:
         priority = wanted.spec.priority or 0 if isinstance(wanted, PodGroup) else members[0].info.priority
         text = self._disagreement(members[0].info.pod, group, priority)
         if text:
-            return self.failed(members, text)
+            reason = GROUP_ERROR if GROUP_TEXTS in self.gates else SCHEDULER_ERROR
+            return self._all(members, text, self._failed, reason=reason)
         text = self._shortage(wanted) if not isinstance(wanted, PodGroup) else ""
         return self._all(members, text, self._short) if text else None
 
-    def failed(self, members: Sequence[QueuedPodInfo], text: str) -> GroupOutcome:
-        """Return the outcome of a group whose attempt failed with this error."""
-        return self._all(members, text, self._failed)
+    def failed(self, members: Sequence[QueuedPodInfo], text: str, *, group: GroupKey | None = None) -> GroupOutcome:
+        """Return the outcome of a group whose attempt failed with this error; with `group`, its pods may say less."""
+        said = self._parent_error(group, text) if group is not None else text
+        found = self._all(members, said, self._failed, reason=SCHEDULER_ERROR)
+        return replace(found, refusal=text)
 
     def verdicts(
         self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome
     ) -> Iterator[tuple[QueuedPodInfo, Outcome]]:
         """Yield the outcome of each pod."""
         error, text = found.error, "" if found.is_placed else self._text(group, members, found)
+        tail = "" if found.is_placed or found.refusal else self._tail(group, members, found)
         is_confined, preemption = self.is_confined(group), found.preemption
         is_waiting = preemption is not None and bool(preemption.nodes)
+        again = self._tried_again(members, found) if found.result == "unschedulable" else None
         for queued in sorted(members, key=lambda each: preemption is None or each.uid != preemption.preemptor):
             outcome = found.outcomes.get(queued.uid)
             if error and not isinstance(outcome, SchedulingFailed):
-                outcome = self._failed(queued, self._spread_error(group, error))
+                outcome = self._failed(
+                    queued, self._parent_error(group, f"failed to schedule other pod from a pod group: {error}")
+                )
             elif isinstance(outcome, Scheduled) and not found.is_placed:
-                outcome = self._refused(queued, text if is_waiting else self._parent_text(group, text), outcome.record)
+                own = text + tail if is_waiting else f"{_GROUP_REFUSED}, {text}{tail}"
+                outcome = self._refused(queued, self._parent_text(group, own), outcome.record)
             elif isinstance(outcome, Unschedulable) and not found.is_placed:
                 outcome.nominate = ""  # a refused group holds no capacity
             elif outcome is None:
-                outcome = self._refused(queued, text or self._text(group, members, found))
+                own = self._text(group, members, found) if found.is_placed else self._parent_text(group, text)
+                outcome = self._refused(queued, own)
             if preemption is not None and isinstance(outcome, Unschedulable):
                 outcome.nominate = preemption.nodes.get(queued.uid, "")
-            if isinstance(outcome, Unschedulable) and is_confined:
+            if isinstance(outcome, Unschedulable) and queued is again:
+                outcome.diagnosis.unschedulable_plugins.clear()
+            elif isinstance(outcome, Unschedulable) and is_confined:
                 # No plugin saw the nodes outside of the domain. The events of GangScheduling say when they count.
                 outcome.diagnosis.unschedulable_plugins |= {GANGS, *found.rejecters.get(queued.uid, ())}
             yield queued, outcome
+
+    def _tried_again(self, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> QueuedPodInfo | None:
+        """Return the pod that brings the group back after a back-off, and not only after an event; None if that is vain.
+
+        Ties of nodes are broken by chance, so a search that has proved nothing may end otherwise next time.
+        """
+        again = max(members, key=lambda queued: queued.consecutive_errors)
+        return again if not found.is_certain and again.consecutive_errors < _REPEATED_MAX else None
 
     def summary(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> tuple[str, str]:
         """Return reason and message of the attempt, for the group's object.
@@ -134,11 +160,10 @@ class GroupVerdicts:
         if found.is_placed:
             return SCHEDULED, f"{found.placed_count} of {len(members)} pods placed"
         if found.refusal:
-            is_rule = bool(found.error) and GROUP_TEXTS in self.gates
-            return (GROUP_ERROR if is_rule else SCHEDULER_ERROR) if found.error else UNSCHEDULABLE, found.refusal
+            return found.refusal_reason, found.refusal + self._tail(group, members, found)
         if found.error:
             return SCHEDULER_ERROR, f"failed to schedule other pod from a pod group: {found.error}"
-        text = self._text(group, members, found)
+        text = self._text(group, members, found) + self._tail(group, members, found)
         unfit = (
             f"; {queued.info.pod.metadata.name}: {outcome.message}"
             for queued in members
@@ -149,26 +174,43 @@ class GroupVerdicts:
     # -- texts -------------------------------------------------------------------------------------------------------
 
     def _text(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
-        """Return why the group was refused: the numbers of its pods, as kube-scheduler of this version has them."""
-        groups = self.cluster.pod_groups
+        """Return why the group was refused, as kube-scheduler of this version says it: the numbers of its pods."""
+        return self._counts(group, members, found, found.outcomes)
+
+    def _counts(
+        self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome, outcomes: Mapping[str, Outcome]
+    ) -> str:
+        groups, is_new = self.cluster.pod_groups, GROUP_TEXTS in self.gates
         least = groups.least(group) if groups.get(group) is not None else found.least
-        placed = self._placed_count(group) + found.placed_count
-        failed, remaining = len(found.outcomes) - found.placed_count, len(members) - len(found.outcomes)
-        tried = found.domain_count
-        head = f"0/{tried} placements are available, first placement status: " if tried else ""
-        tail = f", pod group preemption: {found.preemption.text}" if found.preemption is not None else ""
-        if GROUP_TEXTS in self.gates:
+        placed = sum(isinstance(outcome, Scheduled) for outcome in outcomes.values())
+        failed, remaining = len(outcomes) - placed, len(members) - len(outcomes)
+        placed += self._placed_count(group)
+        head, tried = "", found.domain_count
+        if tried:
+            head = f"0/{tried} placements are available, first placement status: "
+            head = head if is_new else f"{_GROUP_REFUSED}, {head}"
+        if is_new:
             counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
-            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}{tail}"
-        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining{tail}"
+            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
+        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+
+    def _tail(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
+        """Return what kube-scheduler adds about preemption; "" if the profile has none."""
+        preemption = found.preemption
+        if preemption is None:
+            return ""
+        text = preemption.text or self._counts(group, members, found, preemption.outcomes)
+        # Before preemption comes the release of claims. Its text stays unless the preemption succeeds, and up to 1.37
+        # unless no pod has a lower priority.
+        is_said = not (preemption.nodes or found.domain_count or self.is_confined(group))
+        is_said &= text != NO_VICTIMS or GROUP_TEXTS in self.gates
+        return f"{_CLAIMS_RELEASED if is_said else ''}, pod group preemption: {text}"
 
     def _parent_text(self, group: GroupKey, text: str) -> str:
         return f'parent pod group "{group.name}" is unschedulable' if GROUP_TEXTS in self.gates else text
 
-    def _spread_error(self, group: GroupKey, error: str) -> str:
-        if GROUP_TEXTS in self.gates:
-            return f'parent pod group "{group.name}" encountered an error'
-        return f"failed to schedule other pod from a pod group: {error}"
+    def _parent_error(self, group: GroupKey, error: str) -> str:
+        return f'parent pod group "{group.name}" encountered an error' if GROUP_TEXTS in self.gates else error
 
     def _disagreement(self, first: Pod, group: GroupKey, priority: int) -> str:
         """Return in which of the values that all pods of a group share two of them differ; "" if they agree."""
@@ -223,9 +265,14 @@ class GroupVerdicts:
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
     def _all(
-        self, members: Sequence[QueuedPodInfo], text: str, outcome: Callable[[QueuedPodInfo, str], Outcome]
+        self,
+        members: Sequence[QueuedPodInfo],
+        text: str,
+        outcome: Callable[[QueuedPodInfo, str], Outcome],
+        *,
+        reason: str = UNSCHEDULABLE,
     ) -> GroupOutcome:
-        return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text)
+        return GroupOutcome(False, {queued.uid: outcome(queued, text) for queued in members}, 0, text, reason)
 
     def _refused(self, queued: QueuedPodInfo, text: str, record: DecisionRecord | None = None) -> Unschedulable:
         rejection = Rejection(GANGS, Code.UNSCHEDULABLE, (text,))

@@ -112,6 +112,21 @@ def test_a_refused_group_leaves_the_cache_as_it_was(seed: int) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_search_that_proves_nothing_is_repeated_twice(seed: int) -> None:
+    """Chance breaks ties of nodes, so another attempt may find what this one did not; without an event there are no more than three."""
+    world = too_large(drawn(seed))
+    sched = world.built()
+    world.add_group(sched)
+    for _ in range(8):
+        await sched.later(30)
+
+    assert not has_started(sched)
+    attempts = {entry.attempts for entry in sched.parts.queue.entries()}
+    assert max(attempts) in {1, 3}, "one if it is certain that a pod fits nowhere"
+    assert set(sched.places().values()) == {"unschedulable"}
+
+
 # -- faults --------------------------------------------------------------------------------------------------------------
 
 
