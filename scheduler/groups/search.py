@@ -82,8 +82,21 @@ class GroupSearch:
             self.is_certain = True
             is_placed = yield from self.search()
             if is_placed:
+                yield from self._place_unpinned()
                 break
         return GroupOutcome(is_placed, self.outcomes, self.least, is_certain=self.is_certain)
+
+    def _place_unpinned(self) -> Work[None]:
+        """Place those of the additional pods on any node that did not fit on their own nodes."""
+        pinned, self._pins = self._pins, {}
+        yield from self._place_each(
+            [
+                queued
+                for queued in self.members
+                if queued.uid in pinned and not isinstance(self.outcomes.get(queued.uid), Scheduled)
+            ],
+            self.by_scores,
+        )
 
     def search(self) -> Work[bool]:
         """Return whether enough pods are placed; then the plan is in force."""

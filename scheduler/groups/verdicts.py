@@ -108,8 +108,8 @@ class GroupVerdicts:
 
     def failed(self, members: Sequence[QueuedPodInfo], text: str, *, group: GroupKey | None = None) -> GroupOutcome:
         """Return the outcome of a group whose attempt failed with this error; with `group`, its pods may say less."""
-        said = self._parent_error(group, text) if group is not None else text
-        found = self._all(members, said, self._failed, reason=SCHEDULER_ERROR)
+        message = self._parent_error(group, text) if group is not None else text
+        found = self._all(members, message, self._failed, reason=SCHEDULER_ERROR)
         return replace(found, refusal=text)
 
     def verdicts(
@@ -202,9 +202,9 @@ class GroupVerdicts:
         text = preemption.text or self._counts(group, members, found, preemption.outcomes)
         # Before preemption comes the release of claims. Its text stays unless the preemption succeeds, and up to 1.37
         # unless no pod has a lower priority.
-        is_said = not (preemption.nodes or found.domain_count or self.is_confined(group))
-        is_said &= text != NO_VICTIMS or GROUP_TEXTS in self.gates
-        return f"{_CLAIMS_RELEASED if is_said else ''}, pod group preemption: {text}"
+        is_reported = not (preemption.nodes or found.domain_count or self.is_confined(group))
+        is_reported &= text != NO_VICTIMS or GROUP_TEXTS in self.gates
+        return f"{_CLAIMS_RELEASED if is_reported else ''}, pod group preemption: {text}"
 
     def _parent_text(self, group: GroupKey, text: str) -> str:
         return f'parent pod group "{group.name}" is unschedulable' if GROUP_TEXTS in self.gates else text
