@@ -11,11 +11,12 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from aiohttp import ClientSession, TCPConnector
 
 from benchmarks import gangs, load
 from benchmarks.competitors import WITH_GROUPS, Competitor, Limits
@@ -27,6 +28,7 @@ from tests.e2e.controlplane.build import MINOR, VERSION
 from tests.e2e.controlplane.harness import ControlPlane
 
 SIZE = 8
+_ATTEMPTS = "scheduler_podgroup_schedule_attempts_total"
 _IDLE_S = 20.0
 
 
@@ -45,14 +47,17 @@ class Waiting:
     apiserver_cores: float
     foreign_cores: float
     seconds: float
-    bound: int
+    attempts: int = 0
+    """Of groups, in this time."""
+    bound: int = 0
     kubernetes: str = VERSION
 
     def line(self) -> str:
         """For people, in one line."""
         return (
             f"{self.competitor}: {self.groups} groups of {SIZE} wait on {self.nodes} nodes: {self.cores:.3f} cores, "
-            f"API server {self.apiserver_cores:.3f} cores; {self.idle:.3f} cores before there were groups, "
+            f"API server {self.apiserver_cores:.3f} cores, {self.attempts} attempts in {self.seconds:.0f} s; "
+            f"{self.idle:.3f} cores before there were groups, "
             f"{self.first_cpu_s:.1f} s of CPU at first; other processes used {self.foreign_cores:.1f} cores"
             + (f", {self.bound} PODS BOUND" if self.bound else "")
         )
@@ -96,16 +101,26 @@ async def measure(competitor: Competitor, arguments: argparse.Namespace) -> Wait
             pods = list(_pod_bodies(arguments.groups, arguments.nodes, competitor.scheduler_name))
             await load.create_pods(http, pods)
             await asyncio.sleep(arguments.after_s)
+            attempts = await _attempts(plane, scheduler)
             begin = time.monotonic()
             await asyncio.sleep(arguments.seconds)
-            scheduler.server.check()
+            attempts = await _attempts(plane, scheduler) - attempts
             bound = sum(bool(each["spec"].get("nodeName")) for each in await load.items(http, load.PODS))
-            return _summed_up(competitor.name, scheduler, arguments, (idle_from, created, begin), bound)
+            moments = (idle_from, created, begin)
+            return replace(_cost(competitor.name, scheduler, arguments, moments), attempts=attempts, bound=bound)
 
 
-def _summed_up(
-    name: str, scheduler: Started, arguments: argparse.Namespace, moments: tuple[float, float, float], bound: int
-) -> Waiting:
+async def _attempts(plane: ControlPlane, scheduler: Started) -> int:
+    """How often a group was tried so far, by the scheduler's metrics."""
+    url = scheduler.ready_url.replace("readyz", "metrics")
+    headers = {"Authorization": f"Bearer {plane.token}"}
+    async with ClientSession(headers=headers, connector=TCPConnector(ssl=False)) as http, http.get(url) as answer:
+        answer.raise_for_status()
+        lines = (await answer.text()).splitlines()
+    return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(f"{_ATTEMPTS}{{"))
+
+
+def _cost(name: str, scheduler: Started, arguments: argparse.Namespace, moments: tuple[float, float, float]) -> Waiting:
     idle_from, created, begin = moments
     meter, end = scheduler.meter, begin + arguments.seconds
     foreign_s = meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end)
@@ -119,7 +134,6 @@ def _summed_up(
         apiserver_cores=meter.cpu_s("apiserver", begin, end) / arguments.seconds,
         foreign_cores=foreign_s / arguments.seconds,
         seconds=arguments.seconds,
-        bound=bound,
     )
 
 
