@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
 
+from benchmarks.gangs import GATES
 from scheduler.binding import WRITES_IN_FLIGHT
 from tests.e2e.controlplane.build import binaries
 
@@ -56,6 +57,10 @@ def _kube(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[st
     ]
 
 
+def _kube_with_groups(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
+    return [*_kube(kubeconfig, scratch, limits, port), GATES]
+
+
 def _floor(kubeconfig: Path, _scratch: Path, limits: Limits, _port: int) -> list[str]:
     return [
         *(sys.executable, "-m", "benchmarks.floor", "--kubeconfig", str(kubeconfig)),
@@ -82,3 +87,5 @@ COMPETITORS: Mapping[str, Competitor] = {
     "floor": Competitor("floor", "floor", _floor),
     "ours": ours("ours"),
 }
+WITH_GROUPS = {**COMPETITORS, "kube": replace(COMPETITORS["kube"], command=_kube_with_groups)}
+"""kube-scheduler has the gates for groups of pods; Kubestow needs none."""

@@ -9,6 +9,7 @@ models2        two of one NUMA node, the same.
 template       one of ten, by a claim that is made from a template for each pod. With ten pods a node all are taken.
 consumable     a part of the memory of one of two shared devices.
 partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters.
+gangs-dra      as dra2, and the pods are in groups (`gangs`).
 
 Other selectors are true for every device of the model. Each shape has different constants, so that it must be evaluated
 separately. Amounts and parts also differ among the pods of one shape.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 ONE, TWO, ONE_OF_MODELS, TWO_OF_MODELS = "dra", "dra2", "models", "models2"
 TEMPLATE, CONSUMABLE, PARTITIONABLE = "template", "consumable", "partitionable"
+GANGS_WITH_DEVICES = "gangs-dra"
 CLASS = "bench"
 DRIVER = "bench.dra.example.com"
 NUMA = f"{DRIVER}/numa"
@@ -68,6 +70,7 @@ KINDS: Mapping[str, Kind] = {
     TEMPLATE: Kind(10, pods_per_node=10, is_template=True),
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
     PARTITIONABLE: Kind(4, pods_per_node=4),
+    GANGS_WITH_DEVICES: Kind(8, pods_per_node=4, count=2),
 }
 
 

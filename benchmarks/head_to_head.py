@@ -6,6 +6,7 @@
     `python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200`
     `python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600`
     `python -m benchmarks.head_to_head basic --kube 1.37`
+    `python -m benchmarks.head_to_head racks --nodes 5000 --pods 3000 --rounds 1`
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, in another order in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
@@ -20,9 +21,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import deviceload, devices, load, storageload, volumes
+from benchmarks import deviceload, devices, gangs, load, storageload, volumes
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
-from benchmarks.competitors import COMPETITORS, Limits
+from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits
 from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
@@ -52,11 +53,15 @@ WORKLOADS = {
     devices.TEMPLATE: "one device of ten on each node, its claim made from a template while the pods wait",
     devices.CONSUMABLE: "a share of the memory of one of two devices on each node",
     devices.PARTITIONABLE: "a whole, a half or a quarter of one of four devices on each node, by shared counters",
+    gangs.GANGS_OF_THREE: "groups of 3 plain pods; kube and ours only, as all groups",
+    gangs.GANGS_OF_THOUSAND: "groups of 1000 plain pods",
+    gangs.RACKS: "groups of 4 plain pods, each in one of 50 racks",
+    devices.GANGS_WITH_DEVICES: "groups of 16 pods, each pod as in dra2",
 }
-NO_FLOOR = (PREEMPTION, BURST)
-"""The floor client does not preempt, and cannot handle a node without capacity."""
+NO_FLOOR = (PREEMPTION, BURST, *gangs.SIZES)
+"""The floor client does not preempt, cannot handle a node without capacity, and knows no groups."""
 CLAIMING: Mapping[str, volumes.Kind | devices.Kind] = {**volumes.KINDS, **devices.KINDS}
-AT_ONCE = (PREEMPTION, *(name for name, kind in CLAIMING.items() if not kind.warm_up))
+AT_ONCE = (PREEMPTION, *gangs.SIZES, *(name for name, kind in CLAIMING.items() if not kind.warm_up))
 """All pods count, from the moment that the scheduler could begin."""
 
 
@@ -96,6 +101,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
     if arguments.limit_s is None and arguments.workload in CLAIMING:
         arguments.limit_s = CLAIMING[arguments.workload].limit_s
+    if arguments.workload in gangs.SIZES and arguments.kube not in gangs.RELEASES:
+        parser.error(f"groups of pods need --kube {' or '.join(gangs.RELEASES)}")
     if problem := _workload(arguments).problem():
         parser.error(problem)
     return arguments
@@ -116,10 +123,12 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
     offer = Offer(rate, at_once=rate is None and arguments.workload in AT_ONCE, limit_s=arguments.limit_s)
     limits = Limits(arguments.qps, int(arguments.qps))
     names = arguments.only.split(",")
+    has_groups = workload.name in gangs.SIZES
+    competitors, flags = (WITH_GROUPS, gangs.SERVER_FLAGS) if has_groups else (COMPETITORS, ())
     results = []
     for number in range(arguments.rounds):
         turn = number % len(names)
-        async with StoragePlane(high_load=True) as plane, plane.client() as http:
+        async with StoragePlane(high_load=True, apiserver_flags=flags) as plane, plane.client() as http:
             await load.create_nodes(http, workload)
             await storageload.create_classes(http, workload)
             await deviceload.create_classes(http, workload)
@@ -127,7 +136,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
             for name in names[turn:] + names[:turn]:
                 for _ in range(1 + arguments.again):
                     await load.delete_pods(http)
-                    result = await run.measure(COMPETITORS[name], number)
+                    result = await run.measure(competitors[name], number)
                     keep(out, result)
                     print(f"round {result.round} {result.line()}", file=sys.stderr, flush=True)
                     if result.foreign_cores <= QUIET_BELOW_CORES:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import ClientSession
 
-from benchmarks import deviceload, load, storageload
+from benchmarks import deviceload, gangload, load, storageload
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter
 from benchmarks.preempting import PREEMPTION
@@ -130,6 +130,7 @@ class Run:
         async with self._plane.client() as http:
             standing = self._workload.anchor_bodies(prefix)
             await load.create_pods(http, standing)
+            await gangload.create_groups(http, self._workload, names)
             async with (
                 storageload.prepared(self._plane, http, self._workload, names) as beside,
                 deviceload.prepared(self._plane, http, self._workload, names=names, beside=beside),

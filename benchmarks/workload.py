@@ -19,6 +19,7 @@ from benchmarks.between_pods import (
     constraints,
 )
 from benchmarks.devices import KINDS as DEVICE_KINDS, TEMPLATE, pod_claims, problem as devices_problem
+from benchmarks.gangs import SIZES, broken_rules as broken_groups, node_labels, pod_group, problem as groups_problem
 from benchmarks.preempting import HIGH, LOW_PER_NODE, PREEMPTION, broken_rules as doubled_nodes, low_spec
 from benchmarks.volumes import BURST, KINDS, pod_volumes, problem as storage_problem
 
@@ -41,7 +42,9 @@ class Workload:
 
     @property
     def warm_up(self) -> int:
-        """Pods that come before those that count."""
+        """Pods that come before those that count; none where pods come in groups."""
+        if self.name in SIZES:
+            return 0
         kind = KINDS.get(self.name) or DEVICE_KINDS.get(self.name)
         return WARM_UP if kind is None else kind.warm_up
 
@@ -64,7 +67,8 @@ class Workload:
             "kind": "Node",
             "metadata": {
                 "name": node_name(index),
-                "labels": {"kubernetes.io/hostname": node_name(index), ZONE: zone_of_node(index)},
+                "labels": {"kubernetes.io/hostname": node_name(index), ZONE: zone_of_node(index)}
+                | node_labels(self.name, index),
             },
             "status": {
                 "allocatable": room,
@@ -83,7 +87,7 @@ class Workload:
             "containers": [_container(self._requests(shape))],
         }
         spec |= constraints(self.name, app, anchor_of_shape(self.name, shape))
-        spec |= pod_volumes(self.name, name) | pod_claims(self.name, name, shape)
+        spec |= pod_volumes(self.name, name) | pod_claims(self.name, name, shape) | pod_group(self.name, name, index)
         if self.zone_of_shape(shape) is not None:
             spec["nodeSelector"] = {ZONE: self.zone_of_shape(shape)}
         if self.name == PREEMPTION:
@@ -131,7 +135,8 @@ class Workload:
             )
             for index, node in node_of.items()
         )
-        return broken_rules(self.name, pods, min(ZONES, self.nodes), anchors)
+        of_groups = broken_groups(self.name, {index: node_index(node) for index, node in node_of.items()})
+        return broken_rules(self.name, pods, min(ZONES, self.nodes), anchors) + of_groups
 
     def zone_of_shape(self, shape: int) -> str | None:
         """The zone a shape insists on: every fourth one does, in addition to its other rules."""
@@ -143,13 +148,15 @@ class Workload:
 
     def problem(self) -> str:
         """Why not every pod can be placed; empty if it can."""
+        if problem := groups_problem(self.name, self.pods):
+            return problem
         if self.name == PREEMPTION:
             return "" if self.pods + WARM_UP <= self.nodes else "each pod needs a separate node: more nodes"
         largest_app = max(WARM_UP, -(-self.pods // self.shapes))
         if self.name == ANTI_AFFINITY and largest_app > self.nodes:
             return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"
-        problem = devices_problem if self.name in DEVICE_KINDS else storage_problem
-        return problem(self.name, nodes=self.nodes, pods=self.all_pods)
+        of_claims = devices_problem if self.name in DEVICE_KINDS else storage_problem
+        return of_claims(self.name, nodes=self.nodes, pods=self.all_pods)
 
     def _anchors(self) -> list[tuple[str, str]]:
         wanted = [anchor for shape in range(self.shapes) if (anchor := anchor_of_shape(self.name, shape))]
