@@ -156,6 +156,7 @@ class Introspection:
             newest=scheduler.shared.pending.get,
             counts=scheduler.pending,
             facts=self._facts,
+            states=scheduler.group_states,
         )
 
     def _facts(self) -> Facts:

@@ -22,21 +22,22 @@ class GroupStates:
 
     def __init__(self, groups: PodGroups, binding: Callable[[], AbstractSet[GroupKey]]) -> None:
         self._groups = groups
-        self._binding = binding
+        self.binding = binding
 
     def counts(self) -> dict[str, int]:
         """Return the number of groups in each state, without those that have no pods. O(groups)."""
-        return {**dict.fromkeys(STATES, 0), **Counter(self.all().values())}
+        binding, found = self.binding(), Counter[str]()
+        for group in self._groups.by_group:
+            found[self.of(group, binding)] += 1
+        return {state: found[state] for state in STATES}
 
-    def all(self) -> dict[GroupKey, str]:
-        """Return the state of each group that has pods. O(groups)."""
-        binding, groups = self._binding(), self._groups
-        return {group: self._of(group, binding) for group in groups.by_group if groups.is_served(group.kind)}
-
-    def _of(self, group: GroupKey, binding: AbstractSet[GroupKey]) -> str:
+    def of(self, group: GroupKey, binding: AbstractSet[GroupKey]) -> str:
+        """Return the state of one group, given what `binding` returned; "" without pods, or if the server lacks the kind."""
         groups = self._groups
-        running = groups.running_count(group)
-        if not groups.is_complete(group) and running < len(groups.members(group)):
+        running, members = groups.running_count(group), len(groups.members(group))
+        if not members or not groups.is_served(group.kind):
+            return ""
+        if running < members and not groups.is_complete(group):
             return GATED
         if running and not groups.runs_short(group):
             return RUNNING
