@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from scheduler.api.decode import Broken
+from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import PodInfo
 from scheduler.barriers import Barriers
 from scheduler.binding_state import GONE, Binding, BindingRejected, Dropped, PodWatch, UnknownOutcomes, why_ended
@@ -94,6 +95,10 @@ class Binder:
     def in_flight(self) -> int:
         """Return the number of bindings but those in Permit and PreBind, which may take minutes."""
         return len(self._tasks) - len(self.waiting_pods) - self._preparing
+
+    def groups(self) -> set[GroupKey]:
+        """Return the groups that wait at a barrier, or have passed it and are being bound. O(bindings)."""
+        return {each.barrier.group for each in self._tasks.values() if each.barrier is not None}
 
     def oldest_s(self) -> float:
         """Return how long ago the oldest running binding left the queue; 0 if there is none. Constant cost."""

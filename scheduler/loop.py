@@ -33,6 +33,7 @@ from scheduler.framework.extender import Consultation, Unanswered
 from scheduler.framework.profile import Profile
 from scheduler.groups.cycle import GroupCycle
 from scheduler.groups.domains import DomainError
+from scheduler.groups.incomplete import IncompleteGroups
 from scheduler.groups.outcome import GroupOutcome, GroupPreemption
 from scheduler.groups.status import GroupStatus
 from scheduler.groups.verdicts import GroupVerdicts
@@ -66,6 +67,7 @@ class SchedulingLoopParts:
     group_cycle: GroupCycle
     group_verdicts: GroupVerdicts
     group_status: GroupStatus
+    incomplete_groups: IncompleteGroups
     consultations: Consultations
     binder: Binder
     failures: FailureHandler
@@ -162,12 +164,14 @@ class SchedulingLoop:
 
     def _look_after(self) -> None:
         parts = self._parts
+        parts.incomplete_groups.may_report = self._may_pop()
         for part in (
             parts.failures,
             parts.event_handlers,
             parts.event_handlers.storage,
             parts.event_handlers.devices,
             parts.derived,
+            parts.incomplete_groups,
         ):
             self._run_periodic(part)
         if self._may_pop():  # a standby writes nothing

@@ -47,6 +47,8 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.wait import WaitingPodsMap
 from scheduler.groups.cycle import GroupCycle
+from scheduler.groups.incomplete import IncompleteGroups
+from scheduler.groups.states import GroupStates
 from scheduler.groups.status import GroupStatus
 from scheduler.groups.verdicts import GroupVerdicts
 from scheduler.loop import SchedulingLoop, SchedulingLoopParts
@@ -143,6 +145,7 @@ class Scheduler:
             binder_for=self.consultations.binder_for,
             retries=BINDING_RETRIES in options.config.feature_gates,
         )
+        self.group_states = GroupStates(self.cluster.pod_groups, self.binder.groups)
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
         # What brings changes: events of the watches.
         self.event_handlers = EventHandlers(
@@ -198,6 +201,7 @@ class Scheduler:
                 GroupCycle(self.cycle, self.cluster, nominator, clock, metrics, preempting),
                 self.group_verdicts,
                 self.group_status,
+                IncompleteGroups(self.cluster.pod_groups, recorder, clock),
                 self.consultations,
                 self.binder,
                 self.failures,

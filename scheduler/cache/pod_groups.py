@@ -31,6 +31,7 @@ class PodGroups:
         self._tasks: dict[GroupKey, Counter[str]] = {}
         """The number of members by task, for the groups of Volcano."""
         self._served: set[str] = set()
+        self._changed: set[GroupKey] = set()
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -80,6 +81,20 @@ class PodGroups:
         total = tasks.total()
         return max(wanted.least, 1, *(count + total - tasks[task] for task, count in minimums.items()))
 
+    def runs_short(self, group: GroupKey) -> bool:
+        """Return whether some pods of the group have a node, fewer than its minimum, and other pods wait for one.
+
+        When none waits, pods have finished: a job is at its end, or no controller replaces what is gone. What `minTaskMember` adds to
+        the minimum does not count.
+        """
+        wanted, running = self.objects.get(group), self.running_count(group)
+        return wanted is not None and 0 < running < min(wanted.least, len(self.members(group)))
+
+    def changes(self) -> set[GroupKey]:
+        """Return the groups whose object or pods have changed since the last call."""
+        found, self._changed = self._changed, set()
+        return found
+
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def serve(self, kind: str, *, is_served: bool) -> None:
@@ -89,10 +104,12 @@ class PodGroups:
     def set(self, wanted: AnyPodGroup) -> None:
         """Add or replace an object."""
         self.objects[wanted.group] = wanted
+        self._changed.add(wanted.group)
 
     def remove(self, group: GroupKey) -> None:
         """Remove an object. Its pods stay members."""
         self.objects.pop(group, None)
+        self._changed.add(group)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Take a change of any pod. `new` is None if the pod is gone, unreadable, or not one that counts."""
@@ -100,6 +117,7 @@ class PodGroups:
         if old is not None and before is not None:
             self._leave(before, old.key)
         if new is not None and now is not None:
+            self._changed.add(now)
             self.by_group.setdefault(now, {})[new.key] = new
             if now.kind == VOLCANO_POD_GROUP:
                 self._tasks.setdefault(now, Counter())[task_of(new)] += 1
@@ -111,6 +129,7 @@ class PodGroups:
         pod = members.pop(key, None)
         if pod is None:
             return
+        self._changed.add(group)
         if (tasks := self._tasks.get(group)) is not None:
             tasks[task_of(pod)] -= 1
         running = self.running.get(group, {})

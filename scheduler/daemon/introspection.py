@@ -76,6 +76,7 @@ class Introspection:
         shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
         shown.bindings_in_flight = binder.__len__
         shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
+        shown.groups = scheduler.group_states.counts
         shown.may_write = self.leadership.may_write
         shown.lease = self.leadership.lease
         shown.missing = lambda: self.self_check.findings
@@ -155,6 +156,7 @@ class Introspection:
             newest=scheduler.shared.pending.get,
             counts=scheduler.pending,
             facts=self._facts,
+            states=scheduler.group_states,
         )
 
     def _facts(self) -> Facts:

@@ -97,6 +97,12 @@ class ScrapedSources:
         "watch shows it. 0: there is none.",
         "state",
     )
+    groups: Callable[[], Counts] = _gauges(
+        "kubestow_groups",
+        "Groups of pods. gated: the object or pods are missing; waiting: complete and not started; binding: its pods are "
+        "prepared or bound; running: as many pods as it needs have a node; incomplete: fewer have one, and other pods wait.",
+        "state",
+    )
     reflectors: Callable[[], Mapping[str, ReflectorCounts]] = dict
     synced: Callable[[], Counts] = _gauges(
         "kubestow_watch_synced",

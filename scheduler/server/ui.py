@@ -10,25 +10,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from scheduler.explain.answer import Explanation
-from scheduler.server.ui_answers import NodePage, Overview, PodPage
+from scheduler.server.ui_answers import GroupPage, NodePage, Overview, PodPage
 from scheduler.server.ui_data import UiData
 
+_Rows = TypeVar("_Rows", PodPage, GroupPage)
+
 PODS_MAX: Final = 500
-"""Pods of one cause in a file."""
+"""Pods of one cause or group in a file."""
 NODES_MAX: Final = 5000
 """Nodes in a file."""
 _PLACE: Final = b'<script type="application/json" id="data">null</script>'
 _TITLE: Final = b"<title>"
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CAUSE: Final = re.compile(r"[0-9a-f]{12}")
+_GROUP: Final = re.compile(r"[^/]{1,100}/[^/]{1,100}/[^/]{1,300}")
 _ESCAPED: Final = {
     b"<": rb"\u003c",
     b">": rb"\u003e",
@@ -50,6 +53,8 @@ class UiPages(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """By cause."""
     nodes: list[list[NodePage]]
     """By cell. Cells behind the limit have no pages."""
+    groups: dict[str, list[GroupPage]]
+    """By id of the group."""
 
 
 class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +65,8 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     placements: list[dict[str, str]]
 
 
-async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage | NodePage | None:
-    """Return the sums, or with `cause=` or `cell=` a page of rows; None if there is no such cause or cell now.
+async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage | NodePage | GroupPage | None:
+    """Return the sums, or with `cause=`, `group=` or `cell=` a page of rows; None if there is no such thing now.
 
     Raises MalformedQuery, and what `UiData` raises.
     """
@@ -70,6 +75,10 @@ async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage |
         if not _CAUSE.fullmatch(cause):
             raise MalformedQuery("cause must be the id of a cause")
         return await data.pods_of(cause, page)
+    if (group := query.get("group")) is not None:
+        if not _GROUP.fullmatch(group):
+            raise MalformedQuery("group must be the id of a group")
+        return await data.members_of(group, page)
     cell = _number(query, "cell")
     return await data.overview() if cell is None else await data.nodes_of(cell, page)
 
@@ -77,13 +86,8 @@ async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage |
 async def pages(data: UiData) -> UiPages:
     """Return all answers. Raises what `UiData` raises."""
     overview = await data.overview()
-    pods: dict[str, list[PodPage]] = {}
-    for cause in overview.causes:
-        found = pods[cause.id] = []
-        while (page := await data.pods_of(cause.id, len(found))) is not None:
-            found.append(page)
-            if page.page + 1 >= page.pages or len(found) * len(page.pods) >= PODS_MAX:
-                break
+    pods = {each.id: await _some(partial(data.pods_of, each.id)) for each in overview.causes}
+    groups = {each.id: await _some(partial(data.members_of, each.id)) for each in overview.groups}
     nodes: list[list[NodePage]] = []
     remaining = NODES_MAX
     for cell in overview.cells:
@@ -94,7 +98,17 @@ async def pages(data: UiData) -> UiPages:
             if part.page + 1 >= part.pages:
                 break
         nodes.append(rows)
-    return UiPages(overview=overview, pods=pods, nodes=nodes)
+    return UiPages(overview=overview, pods=pods, nodes=nodes, groups=groups)
+
+
+async def _some(read: Callable[[int], Awaitable[_Rows | None]]) -> list[_Rows]:
+    """Return the first pages of a list of pods."""
+    found: list[_Rows] = []
+    while (page := await read(len(found))) is not None:
+        found.append(page)
+        if page.page + 1 >= page.pages or len(found) * len(page.pods) >= PODS_MAX:
+            break
+    return found
 
 
 @cache

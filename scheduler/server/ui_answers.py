@@ -57,6 +57,17 @@ class CellAnswer(AnswerPart, frozen=True):
     use: tuple[tuple[int, int, int] | None, ...]
 
 
+class GroupRow(AnswerPart, frozen=True):
+    """One group of pods. `least` is the number of pods with which it starts; null without its object."""
+
+    id: str
+    """Kind, namespace and name."""
+    state: str
+    least: int | None
+    pods: int
+    running: int
+
+
 class Overview(AnswerPart, frozen=True):
     """The first answer: sums only."""
 
@@ -72,6 +83,10 @@ class Overview(AnswerPart, frozen=True):
     nodes: int
     measures: tuple[str, ...]
     cells: tuple[CellAnswer, ...]
+    group_states: dict[str, int]
+    """The number of groups by state."""
+    groups: tuple[GroupRow, ...]
+    """The first ones: those that have not started come before those that run."""
 
 
 class PodRow(AnswerPart, frozen=True):
@@ -83,6 +98,8 @@ class PodRow(AnswerPart, frozen=True):
     retry_s: float | None
     nominated_to: str
     message: str
+    group: str
+    """The id of its group; "" without one."""
 
 
 class PodPage(AnswerPart, frozen=True):
@@ -123,3 +140,21 @@ class NodePage(AnswerPart, frozen=True):
     pages: int
     total: int
     nodes: tuple[NodeRow, ...]
+
+
+class MemberRow(AnswerPart, frozen=True):
+    """One pod of a group. `state` is its place in the queue, unless it has a node."""
+
+    pod: str
+    state: str
+    node: str
+
+
+class GroupPage(AnswerPart, frozen=True):
+    """Some pods of one group."""
+
+    group: str
+    page: int
+    pages: int
+    total: int
+    pods: tuple[MemberRow, ...]

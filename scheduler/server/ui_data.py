@@ -27,11 +27,14 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.explain.changes import quantity
 from scheduler.explain.fixes import Steps
+from scheduler.groups.states import GroupStates
 from scheduler.queue import QueueEntry, SchedulingQueue
 from scheduler.server.ui_answers import (
     CauseAnswer,
     CellAnswer,
     Facts,
+    GroupPage,
+    MemberRow,
     NodePage,
     NodeRow,
     Overview,
@@ -39,6 +42,7 @@ from scheduler.server.ui_answers import (
     PodRow,
     UseRow,
 )
+from scheduler.server.ui_groups import UiGroups, group_id, group_named
 
 CAUSES_MAX: Final = 40
 CELLS_MAX: Final = 200
@@ -116,6 +120,7 @@ class UiData:
         newest: Callable[[str], PodInfo | None],
         counts: Callable[[], dict[str, int]],
         facts: Callable[[], Facts],
+        states: GroupStates,
     ) -> None:
         """Create the source. `newest` returns a pending pod by namespace and name, `counts` the gauge pending_pods."""
         self._cluster = cluster
@@ -125,6 +130,7 @@ class UiData:
         self._newest = newest
         self._counts = counts
         self._facts = facts
+        self._groups = UiGroups(cluster, queue, states)
         self._names: tuple[int, list[str]] = (-1, [])
         self._snapshot: _Snapshot | None = None
         self._building: asyncio.Task[_Snapshot] | None = None
@@ -151,6 +157,22 @@ class UiData:
         page, pages, some = _page(names, page)
         rows = await self._questions.answer_to(lambda: self._node_rows(some))
         return NodePage(cell=cell, page=page, pages=pages, total=len(names), nodes=rows)
+
+    async def members_of(self, group: str, page: int) -> GroupPage | None:
+        """Return some pods of a group, by name; None if it has no pods now."""
+        named = group_named(group)
+        keys = self._groups.members(named)
+        if not keys:
+            return None
+        page, pages, some = _page(keys, page)
+
+        def rows() -> Steps[tuple[MemberRow, ...]]:
+            yield True
+            found = (self._groups.member(named, key) for key in some)
+            return tuple(row for row in found if row is not None)
+
+        pods = await self._questions.answer_to(rows)
+        return GroupPage(group=group, page=page, pages=pages, total=len(keys), pods=pods)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -195,6 +217,7 @@ class UiData:
         shown, other = _most_frequent(causes)
         yield True
         cells, answers = yield from self._cells()
+        group_states, groups = yield from self._groups.rows()
         counts = self._counts()
         overview = Overview(
             time=self._clock.wall(),
@@ -207,6 +230,8 @@ class UiData:
             nodes=len(self._cluster.nodes),
             measures=MEASURES,
             cells=tuple(answers),
+            group_states=group_states,
+            groups=groups,
         )
         return _Snapshot(overview, {each.id: each for each in shown}, cells, 0.0)
 
@@ -245,6 +270,7 @@ class UiData:
         return condition.message if condition is not None and condition.status == "False" else ""
 
     def _pod_row(self, entry: QueueEntry) -> PodRow:
+        info = self._newest(entry.key)
         return PodRow(
             pod=entry.key,
             state=entry.place,
@@ -252,6 +278,7 @@ class UiData:
             retry_s=None if entry.deadline is None else round(max(0.0, entry.deadline - self._clock.now()), 1),
             nominated_to=entry.nominated_to,
             message=shortened(self._message(entry.key), _MESSAGE_MAX),
+            group=group_id(self._cluster.pod_groups.of(info.pod)) if info is not None else "",
         )
 
     # -- nodes -------------------------------------------------------------------------------------------------------

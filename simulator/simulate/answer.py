@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from scheduler.api.podinfo import CPU
 from scheduler.explain.answer import Explanation
+from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
 
 Count = Annotated[int, Meta(ge=0)]
@@ -96,6 +97,20 @@ class WorkloadAnswer(_Part, frozen=True):
     refused: Annotated[str, Meta(description="Why the API server refuses its pods; empty otherwise.")]
 
 
+class GroupAnswer(_Part, frozen=True):
+    """One group of pods: a PodGroup, or pods that name one which is missing."""
+
+    kind: Annotated[Named, Meta(description="`PodGroup` of scheduling.k8s.io; of other API groups `PodGroup.group`.")]
+    group: Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
+    minimum: Annotated[Count | None, Meta(description="Pods with which it can start; null without a PodGroup.")]
+    pods: Count
+    placed: Annotated[Count, Meta(description="Its pods that have a node, also those of the input.")]
+    started: Annotated[bool, Meta(description="Whether at least `minimum` of its pods have a node.")]
+    message: Annotated[
+        str, Meta(description="Why it was refused; empty for a group that started, or has too few pods.")
+    ]
+
+
 class NodeShare(_Part, frozen=True):
     """A node, and the share of the resource that its pods request."""
 
@@ -126,6 +141,7 @@ class Answer(_Part, frozen=True):
     preempted: list[PreemptedPod]
     missing_references: list[MissingObject]
     workloads: list[WorkloadAnswer]
+    groups: Annotated[list[GroupAnswer], Meta(description="In the order of the input.")]
     resources: list[ResourceAnswer]
     explanations: Annotated[
         list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
@@ -158,6 +174,7 @@ def answer(outcome: Outcome) -> Answer:
             )
             for each in outcome.workloads
         ],
+        groups=[_group(each) for each in outcome.groups],
         resources=[_resource(each) for each in outcome.fills],
         explanations=list(outcome.explanations),
     )
@@ -184,6 +201,10 @@ def _summary(outcome: Outcome) -> Summary:
 def _pod(each: Placement) -> PodAnswer:
     made = PodAnswer(each.pod, each.owner or None, each.node or None, each.is_expected_pending)
     return made if each.node else msgspec.structs.replace(made, reason=each.reason, message=each.message)
+
+
+def _group(each: GroupRow) -> GroupAnswer:
+    return GroupAnswer(*each.group, each.least, each.pods, each.placed, each.is_started, each.message)
 
 
 def _preempted(each: Victim) -> PreemptedPod:

@@ -21,6 +21,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
+from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
@@ -154,6 +155,8 @@ class Outcome:
     victims: tuple[Victim, ...] = ()
     """In the order of their preemptors in the input."""
     workloads: tuple[WorkloadRow, ...] = ()
+    """In the order of the input."""
+    groups: tuple[GroupRow, ...] = ()
     """In the order of the input."""
     missing: tuple[MissingReference, ...] = ()
     """Objects that the input refers to and does not have."""

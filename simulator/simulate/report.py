@@ -16,6 +16,7 @@ from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
 from simulator.simulate.answer import answer
+from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
@@ -78,6 +79,10 @@ def _print_tables(outcome: Outcome, console: Console) -> None:
         console.print(_reasons(outcome))
     if rows := [each for each in outcome.workloads if each.is_notable]:
         console.print(_workloads(rows[:ROWS]))
+    if groups := sorted((each for each in outcome.groups if each.is_notable), key=lambda each: each.is_started):
+        console.print(_groups(groups[:ROWS]))
+    if len(groups) > ROWS:
+        console.print(f"… and {len(groups) - ROWS} more; all of them with -o json")
     if outcome.victims:
         console.print(_victims(outcome.victims[:ROWS]))
     if len(outcome.victims) > ROWS:
@@ -86,11 +91,14 @@ def _print_tables(outcome: Outcome, console: Console) -> None:
 
 
 def _lines(outcome: Outcome) -> Iterator[str]:
-    """Yield `pod node` or `pod - reason`, then a line per workload whose pods were created, deleted or ignored."""
+    """Yield `pod node` or `pod - reason`, then a line per group, and per workload whose pods were created, deleted or ignored."""
     width = max((len(each.pod) for each in outcome.placements), default=0)
     for each in outcome.placements:
         why = each.message or each.reason
         yield f"{each.pod:{width}}  {each.node}" if each.node else f"{each.pod:{width}}  -  {' '.join(why.split())}"
+    for group in outcome.groups:
+        if group.is_notable:
+            yield f"group {group.group.key}  {group.summary}"
     for row in outcome.workloads:
         if row.is_notable:
             yield f"{row.workload}: {row.summary}"
@@ -126,6 +134,14 @@ def _workloads(rows: list[WorkloadRow]) -> Table:
         counts = (each.existing, each.created, len(each.deleted), each.ignored)
         replicas = "" if each.replicas is None else str(each.replicas)
         table.add_row(_text(each.workload), replicas, *map(str, counts), _text(each.reason))
+    return table
+
+
+def _groups(rows: list[GroupRow]) -> Table:
+    table = Table("group", "pods", "placed", "starts with", "why")
+    for each in rows:
+        least = "" if each.least is None else str(each.least)
+        table.add_row(_text(each.group.key), str(each.pods), str(each.placed), least, _text(each.message))
     return table
 
 

@@ -23,6 +23,7 @@ from scheduler.server.ui import UiPages
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
+from simulator.simulate.group_rows import group_rows
 from simulator.simulate.input.complete import Completed, controllers, device_controllers
 from simulator.simulate.input.manifests import InputError
 from simulator.simulate.lineage import Lineage
@@ -253,6 +254,7 @@ def _outcome(
         is_settled=is_settled,
         victims=victims(gone.values(), _preemptors(server), ours, pods),
         workloads=lineage.rows(workloads.tallies, existing=world.existing, leaving=world.leaving),
+        groups=group_rows(server, pods.values(), tracker.ours, world.positions),
     )
 
 

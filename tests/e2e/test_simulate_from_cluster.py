@@ -165,7 +165,7 @@ async def test_a_filled_cluster_and_its_dump(
 
     text = gzip.decompress(dump.read_bytes())
     kinds = {each["kind"] for each in json.loads(text)["items"]}
-    assert {kind.spec.name for kind in KINDS_READ} - kinds == {"DeviceTaintRule"}, said
+    assert {kind.spec.name for kind in KINDS_READ if not kind.is_group} - kinds == {"DeviceTaintRule"}, said
     assert again[0] == code == 1, again[2]
     assert b"s3cret" not in text
     filtered = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."

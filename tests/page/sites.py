@@ -60,6 +60,7 @@ def ui_data(sched: SchedulerHarness, *problems: Problem) -> UiData:
         newest=parts.shared.pending.get,
         counts=parts.pending,
         facts=lambda: facts,
+        states=parts.group_states,
     )
 
 
@@ -96,6 +97,21 @@ def few() -> SchedulerHarness:
     for at in range(3):
         sched.pod(f"db-{at}", cpu="2", conditions=short)
     sched.pod("model-0", cpu="1", gates=["example.com/quota"])
+    return sched
+
+
+def grouped() -> SchedulerHarness:
+    """A node; a group that runs, one of 60 pods that waits, and pods whose group has no object."""
+    sched = SchedulerHarness()
+    sched.served()
+    sched.node("node-a", cpu="4")
+    for name, least in (("runs", 2), ("waits", 60)):
+        sched.group(name, least)
+    for at in range(2):
+        sched.pod(f"runs-{at}", cpu="1", on="node-a", schedulingGroup={"podGroupName": "runs"})
+    for at in range(60):
+        sched.pod(f"waits-{at:02}", cpu="1", schedulingGroup={"podGroupName": "waits"})
+    sched.pod("lost-0", cpu="1", schedulingGroup={"podGroupName": "lost"})
     return sched
 
 

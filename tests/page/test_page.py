@@ -19,7 +19,7 @@ import pytest
 
 from scheduler.server.ui_answers import Problem
 from tests.page.browser import Browser, Page, opened
-from tests.page.sites import HOSTILE, few, hostile, many, serving
+from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving
 from tests.unit.harness import SchedulerHarness
 
 ELEMENTS_MAX = 2000
@@ -155,6 +155,51 @@ async def test_a_cause_opens_with_the_keyboard_and_keeps_its_place_while_it_is_u
         await page.press("Enter")
         assert await page.value("document.activeElement.getAttribute('aria-expanded')") == "false"
         assert await page.value("document.querySelector('#pods').children.length") == 0
+
+
+async def test_groups_and_their_members(browser: Browser, examine: Examine) -> None:
+    sched = grouped()
+    await sched.settle()
+    async with serving(sched) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        assert "3 groups: 1 waiting, 1 gated, 1 running." in await page.text("#groups-text")
+        rows = "[...document.querySelectorAll('#group-rows tr')].map((row) => [...row.children].slice(0, 5).map((each) => each.innerText))"
+        assert await page.value(rows) == [
+            ["default/waits\nPodGroup", "waiting", "0", "60", "60"],
+            ["default/lost\nPodGroup", "gated", "0", "1", "–"],
+            ["default/runs\nPodGroup", "running", "2", "2", "2"],
+        ]
+        await page.value("toggleGroup('PodGroup/default/runs')")
+        assert "default/runs-0\trunning\tnode-a" in await page.text("#members")
+        await page.value(
+            "toggleCause([...document.querySelectorAll('#causes tr')].find((each) => each.innerText.includes('waits')).dataset.key)"
+        )
+        await page.focus("#pods tbody button")
+        await page.press("Enter")
+        await page.until("document.querySelector('#members').innerText.includes('default/waits-00')")
+        assert await page.value("document.activeElement.innerText") == "Pods of the group default/waits"
+        assert "Page 1 of 3, 60 in total" in await page.text("#members")
+        await examine(page).state("groups")
+        await page.focus("#members .top button")
+        await page.press("Enter")
+        assert await page.value("document.activeElement.getAttribute('aria-label')") == "Show members of default/waits"
+        assert await page.value("document.querySelector('#members').children.length") == 0
+
+
+async def test_a_group_that_is_gone_is_closed(browser: Browser) -> None:
+    sched = grouped()
+    async with serving(sched) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.value("toggleGroup('PodGroup/default/lost')")
+        assert "lost-0" in await page.text("#members")
+        sched.gone("lost-0")
+        sched.clock.move(5)
+        await page.value("refresh()")
+        await page.value("refresh()")
+        assert await page.value("document.querySelector('#members').children.length") == 0
+        assert await page.value("document.querySelector('#trouble').hidden")
 
 
 async def test_a_large_cluster_is_summed_up_and_paged(browser: Browser, examine: Examine) -> None:

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
+from scheduler.api.pod_group import TASK
+from scheduler.kube.resources import POD_GROUPS
 from simulator.simulate.input.from_cluster import KINDS_READ
 from simulator.simulate.input.manifests import Found, InputError, Manifest
 
-_SEPARATE: Final = "DeviceTaintRule"
+_SEPARATE: Final = ("DeviceTaintRule", *(spec.name for spec in POD_GROUPS))
 """Not served by default, and kubectl reads nothing if one kind is unknown."""
-_OURS: Final = re.compile(r"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*")
+_OURS: Final = re.compile(rf"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*|{re.escape(TASK)}")
 _KUBECTL: Final = "kubectl.kubernetes.io/"
 _LAST_APPLIED: Final = f"{_KUBECTL}last-applied-configuration"
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -35,11 +37,11 @@ _CHOSEN: Final = frozenset(
 def dump_command() -> str:
     """Return two lines of comment and the kubectl command."""
     kinds = {kind.spec.name: kind.resource for kind in KINDS_READ}
-    rules = kinds.pop(_SEPARATE)
+    separate = [kinds.pop(name) for name in _SEPARATE]
     return "\n".join(
         (
             "# For Kubernetes 1.34 or later. Leave out the resources that end in .resource.k8s.io for older clusters.",
-            f"# Add ,{rules} where the cluster serves it.",
+            f"# Add those of these that the cluster serves: ,{','.join(separate)}",
             f"kubectl get {','.join(kinds.values())} -A -o json > dump.json",
         )
     )

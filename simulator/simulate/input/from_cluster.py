@@ -22,6 +22,7 @@ from scheduler.kube.client_config import Settings, SettingsError, load_settings
 from scheduler.kube.resources import (
     CAPACITY,
     KINDS,
+    POD_GROUPS,
     DiscoveryFailed,
     KindSpec as Spec,
     ServedKind,
@@ -59,7 +60,12 @@ class KindRead:
     @property
     def is_optional(self) -> bool:
         """Whether some supported server versions do not serve the kind."""
-        return self.spec.group == _DEVICE_GROUP or self.spec == CAPACITY
+        return self.spec.group == _DEVICE_GROUP or self.spec == CAPACITY or self.is_group
+
+    @property
+    def is_group(self) -> bool:
+        """Whether these are groups of pods: few clusters have them, and few users may list them."""
+        return self.spec in POD_GROUPS
 
     @property
     def resource(self) -> str:
@@ -77,6 +83,7 @@ def _other(name: str, plural: str, version: str, without: str, *, is_namespaced:
 
 _NOT_GROWN: Final = "pods that its controller has not created yet are missing"
 _SPREAD: Final = "pods are not spread by its selector"
+_ONE_BY_ONE: Final = "pods of these groups are placed one by one"
 _TEMPLATES: Final = Spec(
     "ResourceClaimTemplate", "resourceclaimtemplates", KINDS["ResourceClaim"].group_versions, namespaced=True
 )
@@ -112,6 +119,7 @@ KINDS_READ: Final[tuple[KindRead, ...]] = (
     _known("ResourceSlice", "no node has devices"),
     _known("DeviceClass", "requests for devices of a class stay pending"),
     _known("DeviceTaintRule", "devices have only the taints of their slices"),
+    *(KindRead(spec, _ONE_BY_ONE) for spec in POD_GROUPS),
 )  # fmt: skip
 """In the order of a saved dump."""
 
@@ -233,6 +241,8 @@ class Reader:
         except* ApiError as failed:
             raise failed.exceptions[0] from None
         self.gaps.sort(key=lambda gap: (KINDS_READ.index(gap.kind), gap.namespace))
+        self.notes += [f"the user may not {gap}" for gap in self.gaps if gap.kind.is_group]
+        self.gaps = [gap for gap in self.gaps if not gap.kind.is_group]
         if self.gaps and not self.options.allows_partial:
             raise InputError(explained(self.gaps))
         values = (each for kind in KINDS_READ for each in found.get(kind.spec.name, ()))
@@ -275,7 +285,8 @@ class Reader:
                 found = await self._whole_list(kind, served, served.path)
             except Forbidden as why:
                 self.gaps.append(Gap(kind, user=_user_of(why)))
-                found = await self._of_namespaces(kind, served, own) if self.options.allows_partial else []
+                is_partial = self.options.allows_partial or kind.is_group
+                found = await self._of_namespaces(kind, served, own) if is_partial else []
         self._kinds += 1
         self.progress(self._kinds, self._total, self._objects)
         return sorted(found, key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"]))
@@ -338,7 +349,7 @@ def _typed(raw: msgspec.Raw, kind: KindRead, served: ServedKind) -> Manifest:
         raise ApiError(f"unreadable list of {kind.resource}: {error!r}") from error
     metadata.pop("managedFields", None)
     group_version = f"{kind.spec.group}/{served.version}" if kind.spec.group else served.version
-    return {**value, "apiVersion": group_version, "kind": kind.spec.name, "metadata": metadata}
+    return {**value, "apiVersion": group_version, "kind": kind.spec.name.partition(".")[0], "metadata": metadata}
 
 
 def _key(found: Found) -> tuple[str, str, str]:

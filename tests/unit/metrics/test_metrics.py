@@ -94,6 +94,7 @@ def show_everything(metrics: Metrics) -> None:
     shown.bindings_in_flight, shown.writes_waiting = lambda: 4, lambda: 11
     shown.assumed_oldest_s = lambda: {"binding": 12.5, "bound": 0.0}
     stats, gone = Stats(9, {"ADDED": 10}, {"start": 1}, 0.5, False, 2, 3, 4.5, 7), Stats(silent_s=1e6, absent=True)
+    shown.groups = lambda: {"gated": 3, "running": 4}
     shown.reflectors = lambda: {"Node": stats, "DeviceTaintRule": gone}
     shown.synced = lambda: {"Node": 0}
     shown.recorder, shown.recorder_queued = lambda: {"sent": 8, "failed": 0, "dropped": 0}, lambda: 21

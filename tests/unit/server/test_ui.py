@@ -26,7 +26,7 @@ from scheduler.server.ui import (
     html,
     pages,
 )
-from tests.page.sites import HOSTILE, hostile, many, refused, ui_data
+from tests.page.sites import HOSTILE, grouped, hostile, many, refused, ui_data
 from tests.unit.harness import SchedulerHarness
 from tests.unit.server.test_listening import Crowd, listening, sources
 
@@ -102,19 +102,32 @@ async def test_a_file_of_a_large_cluster_has_a_limit() -> None:
     assert sum(len(page.nodes) for some in found.nodes for page in some) == 300
 
 
+async def test_a_file_has_the_members_of_each_group_that_it_shows() -> None:
+    sched = grouped()
+    await sched.settle()
+    found = await pages(ui_data(sched))
+
+    assert {name: [len(page.pods) for page in some] for name, some in found.groups.items()} == {
+        "PodGroup/default/waits": [25, 25, 10],
+        "PodGroup/default/lost": [1],
+        "PodGroup/default/runs": [2],
+    }
+
+
 @pytest.mark.parametrize(
     ("query", "why"),
     [
         ({"cause": ""}, "cause"),
         ({"cause": "../../x"}, "cause"),
         ({"cause": "0" * 13}, "cause"),
+        ({"group": "default/g"}, "group"),
         ({"cell": "-1"}, "cell"),
         ({"cell": "x"}, "cell"),
         ({"cell": "1", "page": "9999999"}, "page"),
         ({"page": "1e3"}, "page"),
         ({"cell": "\u0661"}, "cell"),
     ],
-    ids=["an empty cause", "a path", "a long cause", "a negative cell", "a cell that is no number", "a large page", "a float", "a digit of another script"],
+    ids=["an empty cause", "a path", "a long cause", "a group without its kind", "a negative cell", "a cell that is no number", "a large page", "a float", "a digit of another script"],
 )  # fmt: skip
 async def test_a_malformed_query_names_its_parameter(query: dict[str, str], why: str) -> None:
     with pytest.raises(MalformedQuery, match=why):

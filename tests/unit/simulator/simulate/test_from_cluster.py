@@ -153,7 +153,7 @@ async def test_kinds_that_the_server_lacks() -> None:
 
     lost = "pods that its controller has not created yet are missing"
     assert f"the server does not serve Deployment (apps/v1): {lost}" in found.notes
-    assert not any("Resource" in note or "CSIStorageCapacity" in note for note in found.notes)
+    assert not any(name in note for note in found.notes for name in ("Resource", "CSIStorageCapacity", "PodGroup"))
 
 
 async def test_an_object_that_cannot_be_read_is_left_out() -> None:
@@ -479,11 +479,11 @@ def test_keys_that_a_driver_chose_are_no_fields(tmp_path: Path) -> None:
 
 
 def test_annotations(tmp_path: Path) -> None:
-    """Annotations of Kubernetes stay, because controllers read them."""
+    """Annotations of Kubernetes stay, because controllers read them, and the task of a pod of Volcano."""
     kept = {"deployment.kubernetes.io/revision": "3", "scheduling.k8s.io/group-name": "g"}
-    kept |= {"kubestow.dev/expect": "pending"}
+    kept |= {"kubestow.dev/expect": "pending", "volcano.sh/task-spec": "worker"}
     hidden = {"kubectl.kubernetes.io/restartedAt": "2026"}
-    hidden |= dict.fromkeys(("vault.example.com/token", "notkubernetes.io/a"), "s3cret")
+    hidden |= dict.fromkeys(("vault.example.com/token", "notkubernetes.io/a", "volcano.sh/a"), "s3cret")
     applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"env": "s3cret"}'}
     (found,) = saved(tmp_path, dumped(annotations=applied | hidden | kept))
 
@@ -536,10 +536,10 @@ def test_the_command_has_every_kind() -> None:
     resources = command.split()[2].split(",")
 
     assert all(line.startswith("#") for line in comments)
-    assert [kind.resource for kind in KINDS_READ if kind.resource not in resources] == [
-        "devicetaintrules.resource.k8s.io"
-    ]
-    assert "devicetaintrules.resource.k8s.io" in comments[1]
+    missing = [kind.resource for kind in KINDS_READ if kind.resource not in resources]
+    groups = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")
+    assert missing == ["devicetaintrules.resource.k8s.io", *(f"podgroups.{group}" for group in groups)]
+    assert ",".join(missing) in comments[1]
     assert not {"secrets", "configmaps"} & set(resources)
 
 

@@ -13,9 +13,11 @@ from rich.console import Console
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
+from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, POD_GROUP, GroupKey
 from simulator.apiserver import ApiServer
 from simulator.simulate import outcome as outcomes
 from simulator.simulate.budgets import Budgets
+from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.manifests import Found
 from simulator.simulate.outcome import (
     FEW,
@@ -185,6 +187,61 @@ def test_lines_in_a_pipe() -> None:
     assert lines[-1] == "pending and not expected to be (--expect-pending): 1 pod"
 
 
+def group_row(*, least: int | None = 3, pods: int = 3, placed: int = 0, new: int = 0, message: str = "") -> GroupRow:
+    return GroupRow(GroupKey(COSCHEDULING_POD_GROUP, "a/g"), least, pods, placed, new, message)
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        pytest.param(group_row(placed=3, new=1), "group a/g  3 of 3 pods placed", id="started"),
+        pytest.param(
+            group_row(new=3, message="not\nenough"),
+            "group a/g  0 of 3 pods placed, starts with 3: not enough",
+            id="refused",
+        ),
+        pytest.param(group_row(pods=2, new=2), "group a/g  0 of 2 pods placed, starts with 3", id="too few pods"),
+        pytest.param(
+            group_row(least=None, message="its PodGroup is missing"),
+            "group a/g  0 of 3 pods placed: its PodGroup is missing",
+            id="no object",
+        ),
+        pytest.param(
+            group_row(placed=1), "group a/g  1 of 3 pods placed, starts with 3", id="too few of the input run"
+        ),
+        pytest.param(group_row(placed=3), "", id="it ran before"),
+    ],
+)
+def test_groups(row: GroupRow, line: str) -> None:
+    """A group that the simulation did not change is in the JSON only."""
+    answer = dataclasses.replace(outcome(), groups=(row,))
+    out = io.StringIO()
+    as_table(answer, Console(file=out, width=40))
+
+    assert [each for each in out.getvalue().splitlines() if each.startswith("group")] == ([line] if line else [])
+    assert ("a/g" in table(answer)) == bool(line)
+    (shown,) = json.loads(as_json(answer))["groups"]
+    assert shown == {
+        "kind": "PodGroup.scheduling.x-k8s.io",
+        "group": "a/g",
+        "minimum": row.least,
+        "pods": row.pods,
+        "placed": row.placed,
+        "started": row.is_started,
+        "message": row.message,
+    }
+
+
+def test_groups_that_have_not_started_come_first() -> None:
+    started = [
+        dataclasses.replace(group_row(placed=3, new=3), group=GroupKey(POD_GROUP, f"a/s{n}")) for n in range(ROWS)
+    ]
+    text = table(dataclasses.replace(outcome(), groups=(*started, group_row(new=3))))
+
+    assert text.index("a/g") < text.index("a/s0")
+    assert "1 more" in text
+
+
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_names_and_messages_cannot_change_the_terminal(is_terminal: bool) -> None:
     waiting = dataclasses.replace(PLACED, pod="a/\x1b[2Jx", node="", message="selector \x1b[31m", reason="")
@@ -247,6 +304,8 @@ def valid() -> Object:
     counts = dict.fromkeys(("pods", "placed", "pending", "preempted", "nodes", "boundBefore", "leftAlone"), 1)
     missing = {"kind": "Node", "name": "n", "referrer": "x", "field": "spec.nodeName", "referrers": 1, "hint": ""}
     row = {"workload": "Job a/j", "replicas": None, "existing": 0, "created": 1, "deleted": ["p"], "ignored": 0}
+    group = {"kind": "PodGroup", "group": "a/g", "minimum": None, "pods": 1, "placed": 0}
+    group |= {"started": False, "message": ""}
     share = {"node": "n", "share": 0.5}
     cpu = {"resource": "cpu", "unit": "millicpu", "requested": 1, "allocatable": 2, "fullest": share, "emptiest": share}
     return {
@@ -264,6 +323,7 @@ def valid() -> Object:
         ],
         "missingReferences": [missing],
         "workloads": [row | {"reason": "", "refused": ""}],
+        "groups": [group],
         "resources": [cpu],
     }
 
