@@ -22,7 +22,6 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.pod_group import GroupKey
 from scheduler.api.podinfo import CPU, MEMORY, PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 
 
@@ -104,16 +103,11 @@ class _Sums:
     """Sums over the nodes of each domain, as rows with one item per domain."""
 
     def __init__(self, cluster: Cluster, key: str, values: Sequence[str]) -> None:
-        self._nodes, self._count = cluster.nodes, len(values)
-        index = {value: at for at, value in enumerate(values)}
-        slots, places = [], []
-        for slot in nodeset.members(cluster.nodes.labels.having(key)):
-            node = cluster.nodes.node(slot)
-            at = index.get(node.metadata.labels[key]) if node is not None else None
-            if at is not None:
-                slots.append(slot)
-                places.append(at)
-        self._slots, self._places = np.array(slots, dtype=np.intp), np.array(places, dtype=np.intp)
+        self._nodes, topology = cluster.nodes, cluster.nodes.topologies.of(key)
+        self._slots = np.flatnonzero(topology.domain >= 0)
+        self._places = topology.domain[self._slots]
+        self._numbers = np.array([topology.numbers[value] for value in values], dtype=np.intp)
+        self._count = len(topology.members)
 
     def lack(self, members: Sequence[PodInfo], least: int) -> npt.NDArray[np.bool_]:
         """Return whether the domain has less free cpu, memory or places than `least` pods need, each time the smallest ones.
@@ -131,7 +125,7 @@ class _Sums:
     def used_share(self) -> npt.NDArray[np.float64]:
         """Return how much of the cpu and memory is requested, as the sum of both shares."""
         rows = self._nodes.resources()
-        shares = np.zeros(self._count)
+        shares = np.zeros(len(self._numbers))
         for row in (rows[CPU], rows[MEMORY]):
             there = self._sum(self._nodes.allocatable[row, self._slots])
             shares += self._sum(self._nodes.requested[row, self._slots]) / np.maximum(there, 1)
@@ -139,7 +133,8 @@ class _Sums:
 
     def _sum(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         weights = np.maximum(amounts, 0).astype(np.float64)
-        return np.bincount(self._places, weights=weights, minlength=self._count).astype(np.float64)
+        sums = np.bincount(self._places, weights=weights, minlength=self._count)
+        return sums.astype(np.float64)[self._numbers]
 
 
 def _pinned(cluster: Cluster, group: GroupKey, key: str, *, quoted: bool) -> str | None:
