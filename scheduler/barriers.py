@@ -51,6 +51,11 @@ class Barriers:
         else:
             barrier.expect(least)
 
+    async def halfway(self, binding: Binding, barrier: GroupBarrier) -> None:
+        """Wait until enough pods of the group have prepared what can be taken back. Raises as `wait`."""
+        barrier.raise_failure()
+        await _passed(binding, barrier.arrive_halfway(binding))
+
     async def wait(self, binding: Binding, barrier: GroupBarrier) -> None:
         """Wait for the rest of the group. Raises AttemptError if the group is given up. May be cancelled."""
         barrier.raise_failure()
@@ -64,12 +69,7 @@ class Barriers:
                     mate.is_preparing = False  # from now on none of them may be taken from its mates
                 barrier.open()
                 del self._closed[barrier.group]
-        try:
-            await opened
-        except asyncio.CancelledError:
-            if binding.preempted_by or not binding.aborted:
-                raise
-            raise AttemptError(binding.aborted) from None
+        await _passed(binding, opened)
 
     def leave(self, binding: Binding, why: str) -> None:
         """Record the end of a binding. If the barrier is closed and the rest is too few, the group is given up."""
@@ -112,3 +112,12 @@ class Barriers:
                 self.given_up.add(binding.assumed.uid)
                 if task is not asyncio.current_task():
                     task.cancel()
+
+
+async def _passed(binding: Binding, opened: asyncio.Future[None]) -> None:
+    try:
+        await opened
+    except asyncio.CancelledError:
+        if binding.preempted_by or not binding.aborted:
+            raise
+        raise AttemptError(binding.aborted) from None

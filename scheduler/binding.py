@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Final
@@ -228,6 +228,8 @@ class Binder:
             try:
                 if active:
                     await self._pre_bind(binding, active)
+                elif barrier is not None:
+                    await self.barriers.halfway(binding, barrier)
                 if barrier is not None:
                     await self._no_plan()
                     await self.barriers.wait(binding, barrier)
@@ -265,17 +267,26 @@ class Binder:
             raise AttemptError(f"waiting on permit for pod: {rejection.message}", plugin=rejection.plugin)
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
-        """Run PreBind plugins. Neighbours that allow it run together; a failure cancels the rest between writes."""
+        """Run PreBind plugins: for a pod of a group those first that leave no trace when they are taken back."""
         with self._timed("PreBind", binding):
-            batch: list[PreBindPlugin] = []
-            for plugin in active:
-                if not getattr(plugin, "pre_bind_parallel", False):
-                    await self._together(binding, batch)
-                    batch = []
-                    await self._together(binding, [plugin])
-                else:
-                    batch.append(plugin)
-            await self._together(binding, batch)
+            if binding.barrier is not None:
+                first = [plugin for plugin in active if getattr(plugin, "is_reversible", False)]
+                active = [plugin for plugin in active if plugin not in first]
+                await self._in_turn(binding, first)
+                await self.barriers.halfway(binding, binding.barrier)
+            await self._in_turn(binding, active)
+
+    async def _in_turn(self, binding: Binding, plugins: Iterable[PreBindPlugin]) -> None:
+        """Run the plugins. Neighbours that allow it run together; a failure cancels the rest between writes."""
+        batch: list[PreBindPlugin] = []
+        for plugin in plugins:
+            if not getattr(plugin, "pre_bind_parallel", False):
+                await self._together(binding, batch)
+                batch = []
+                await self._together(binding, [plugin])
+            else:
+                batch.append(plugin)
+        await self._together(binding, batch)
 
     @contextlib.contextmanager
     def _timed(self, point: str, binding: Binding) -> Iterator[None]:

@@ -86,6 +86,9 @@ class GroupBarrier:
 
     Had c failed, too, a could not wait for anything any more: the group is given up, and each pod undoes its own binding.
     A binding that begins later takes part while the barrier is closed, and passes when it is open.
+
+    Before that, the bindings wait for each other once more, halfway: what can be taken back without a trace is prepared by enough of
+    them before any of them begins with the rest. So no volume is provisioned for a group whose devices cannot be allocated.
     """
 
     def __init__(self, group: GroupKey, least: int) -> None:
@@ -95,6 +98,8 @@ class GroupBarrier:
         """Why the group was given up; "" unless it was."""
         self.is_open = False
         self._least = least
+        self._is_halfway_open = False
+        self._halfway: dict[str, asyncio.Future[None]] = {}
         self._bindings: dict[str, Binding] = {}
         self._prepared: dict[str, asyncio.Future[None]] = {}
 
@@ -114,6 +119,16 @@ class GroupBarrier:
     def waiting(self) -> list[Binding]:
         """Return the bindings that are prepared."""
         return [self._bindings[uid] for uid in self._prepared]
+
+    def arrive_halfway(self, binding: Binding) -> asyncio.Future[None]:
+        """Record that a binding has prepared what can be taken back; return what it waits for."""
+        passed = self._halfway[binding.assumed.uid] = asyncio.get_running_loop().create_future()
+        self._is_halfway_open = self._is_halfway_open or self.is_open or len(self._halfway) >= self._least
+        if self._is_halfway_open:
+            waiting = list(self._halfway.values())
+            self._halfway.clear()
+            self._let_pass(waiting)
+        return passed
 
     def arrive(self, binding: Binding) -> asyncio.Future[None]:
         """Record that a binding is prepared; return what it waits for."""
@@ -147,6 +162,7 @@ class GroupBarrier:
         if self._bindings.pop(binding.assumed.uid, None) is None:
             return False
         self._prepared.pop(binding.assumed.uid, None)
+        self._halfway.pop(binding.assumed.uid, None)
         if self.is_open or self.failure or len(self._bindings) >= self._least:
             return False
         self.failure = f"pod group: {binding.assumed.key}: {why}"

@@ -514,7 +514,8 @@ class PreBindPlugin(Plugin, Protocol):
 
     `pre_bind_pre_flight` returns Skip if there is nothing to do for this pod. `pre_bind` may raise `AttemptError`.
     Plugins with `pre_bind_parallel = True` may run in parallel. Plugins with `is_brief = True` usually end within
-    seconds, so the write of the nominated node is saved.
+    seconds, so the write of the nominated node is saved. Plugins with `is_reversible = True` leave no trace when they are
+    undone; for the pods of a group they come first.
     """
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None: ...

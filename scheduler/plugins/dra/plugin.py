@@ -76,6 +76,7 @@ class DynamicResources:
     name: Final = PLUGIN
     depends_on_pods: Final = False
     pre_bind_parallel: Final = True
+    is_reversible: Final = True
     reads: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:

@@ -20,6 +20,7 @@ class Preparing:
     """PreBind that takes until the test says so, and fails for the pods that it names."""
 
     name = "Preparing"
+    is_reversible = False
 
     def __init__(self) -> None:
         self.ready: dict[str, asyncio.Event] = {}
@@ -106,7 +107,7 @@ async def test_a_pod_that_is_left_over_does_not_shorten_the_back_off_of_its_grou
     await sched.settle()
     begun, (left,) = list(preparing.begun), sched.places()
     assert sorted([*begun, left]) == ["a", "b", "c"]
-    preparing.release(*begun)
+    preparing.release(*NAMES)
     preparing.failing[begun[0]] = "no volume"
     await sched.settle()
     assert preparing.begun == begun
@@ -114,7 +115,45 @@ async def test_a_pod_that_is_left_over_does_not_shorten_the_back_off_of_its_grou
     assert set(sched.places().values()) == {"error backoff"}
 
     await sched.later(2.5)
-    assert bound(sched) == sorted(begun)
+    assert len(bound(sched)) == 2
+
+
+async def test_devices_come_before_volumes() -> None:
+    """What leaves a trace begins when enough pods have prepared what does not."""
+    sched, volumes = prepared("n1", least=2)
+    devices = Preparing()
+    devices.name, devices.is_reversible = "Devices", True
+    sched.plug(pre_bind=(volumes, devices))
+    await sched.settle()
+    assert (sorted(devices.begun), volumes.begun) == (["a", "b", "c"], [])
+
+    devices.release("a")
+    await sched.settle()
+    assert volumes.begun == []
+
+    devices.release("b")
+    await sched.settle()
+    assert sorted(volumes.begun) == ["a", "b"]
+
+    devices.release("c")
+    volumes.release("a", "b")
+    await sched.settle()
+    assert (bound(sched), sorted(volumes.begun)) == (["a", "b"], ["a", "b", "c"])
+
+
+async def test_a_device_that_fails_leaves_no_volume() -> None:
+    sched, volumes = prepared("n1", least=3)
+    devices = Preparing()
+    devices.name, devices.is_reversible = "Devices", True
+    sched.plug(pre_bind=(volumes, devices))
+    devices.failing["b"] = "no device"
+    devices.release(*NAMES)
+    await sched.settle()
+    assert (volumes.begun, sched.is_free()) == ([], True)
+
+    volumes.release(*NAMES)
+    await sched.later(2.5)
+    assert bound(sched) == ["a", "b", "c"]
 
 
 async def test_a_failure_that_the_group_can_afford() -> None:

@@ -152,6 +152,18 @@ class Faulty:
         return None
 
 
+class FaultyDevices:
+    """The same plugin once more, as one that leaves no trace."""
+
+    name = "FaultyDevices"
+    is_reversible = True
+
+    def __init__(self, faulty: Faulty) -> None:
+        self.pre_bind_pre_flight = faulty.pre_bind_pre_flight
+        self.pre_bind = faulty.pre_bind
+        self.harness: SchedulerHarness
+
+
 RACKS: Final = {"n0": "r1", "n1": "r1", "n2": "r2"}
 
 
@@ -167,7 +179,7 @@ class FaultHistory:
         for name in RACKS:
             self.resize(name)
         self.faulty = Faulty(self.rng)
-        self.sched.plug(pre_bind=(self.faulty,))
+        self.sched.plug(pre_bind=(self.faulty, FaultyDevices(self.faulty)))
         self.sched.writer.on_bind = self._on_bind
         self.sched.writer.on_delete = self._on_delete
         for name, cpu in (("n0", "4"), ("n1", "4"), ("n2", "7")) if has_victims else ():
