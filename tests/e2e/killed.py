@@ -71,7 +71,7 @@ def patch(resource: str, subresource: str = "") -> tuple[Json]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DrawnGroup:
     """What a history is made of, drawn from its seed."""
 
     places: tuple[int, ...]
@@ -109,7 +109,7 @@ class Killed:
     ns: str
     path: str
     """The kind of the group's object: a collection in the default namespace."""
-    plan: Plan
+    plan: DrawnGroup
     rng: random.Random
     history: History = field(default_factory=History)
     prepared: list[int] = field(default_factory=list)

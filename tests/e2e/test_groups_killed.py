@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.e2e.faultproxy import FaultProxy, ProxyStage
-from tests.e2e.killed import ANY_WRITE, BINDING, Killed, Plan, Stop, patch, shared_objects
+from tests.e2e.killed import ANY_WRITE, BINDING, DrawnGroup, Killed, Stop, patch, shared_objects
 from tests.e2e.storage import CONTROLLERS
 from tests.e2e.test_groups import COSCHEDULING, CRDS, HAS_NATIVE, NATIVE, create, is_served
 
@@ -56,38 +56,38 @@ def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
 # -- what is drawn -----------------------------------------------------------------------------------------------------
 
 
-def a_group(rng: random.Random, *, devices: str = "", volumes: tuple[str, ...] = ()) -> Plan:
+def a_group(rng: random.Random, *, devices: str = "", volumes: tuple[str, ...] = ()) -> DrawnGroup:
     """Three to six pods on two nodes. Sometimes one pod is not needed for the minimum, and sometimes it has no place."""
     if devices == "shared":  # two pods with a claim need two places of one node
         size = rng.choice((4, 6))
-        return Plan((2, size - 2 + rng.choice((0, 2))), size, size, devices, volumes)
+        return DrawnGroup((2, size - 2 + rng.choice((0, 2))), size, size, devices, volumes)
     size = rng.randint(3, 6)
     least = size - rng.choice((0, 0, 1)) if size > 3 else size
     places = rng.choice((least, size, size + 1))
     first = rng.randint(1, places - 1)
-    return Plan((first, places - first), size, least, devices, volumes)
+    return DrawnGroup((first, places - first), size, least, devices, volumes)
 
 
 def of_devices(rng: random.Random) -> str:
     return rng.choice(("claim", "claim", "template", "shared"))
 
 
-def with_anything(rng: random.Random) -> Plan:
+def with_anything(rng: random.Random) -> DrawnGroup:
     devices, volumes = rng.choice(((of_devices(rng), ()), ("", ("made",)), (of_devices(rng), ("made", "local"))))
     return a_group(rng, devices=devices, volumes=volumes)
 
 
-def to_be_moved(rng: random.Random) -> Plan:
+def to_be_moved(rng: random.Random) -> DrawnGroup:
     """On nodes of one size: one of them is replaced."""
     size = rng.choice((4, 6))
-    return Plan((size // 2, size // 2), size, size, rng.choice(("claim", "template")), is_moved=True)
+    return DrawnGroup((size // 2, size // 2), size, size, rng.choice(("claim", "template")), is_moved=True)
 
 
-def with_victims(rng: random.Random) -> Plan:
+def with_victims(rng: random.Random) -> DrawnGroup:
     """All places are taken, and there is one more than the group needs, or not. All pods are needed: one more pod would preempt alone."""
     least = rng.randint(2, 4)
     first = rng.randint(1, least - 1)
-    return Plan(
+    return DrawnGroup(
         (first, least - first + rng.choice((0, 1))),
         least,
         least,
@@ -158,7 +158,7 @@ async def when_it_is_nominated(history: Killed) -> None:
 
 
 Phase = Callable[[Killed], Awaitable[None]]
-Drawn = Callable[[random.Random], Plan]
+Drawn = Callable[[random.Random], DrawnGroup]
 
 
 def row(phase: Phase, drawn: Drawn, *, at: int = 0) -> object:
