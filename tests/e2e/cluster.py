@@ -231,9 +231,9 @@ class History:
         self.deleted: list[Json] = []
         """As they were last."""
 
-    async def follow(self, http: ClientSession, version: str) -> None:
+    async def follow(self, http: ClientSession, version: str, path: str = PODS) -> None:
         """Read until cancelled."""
-        async for event in pod_events(http, version):
+        async for event in pod_events(http, version, path):
             pod = event["object"]
             name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName")
             self.versions[name].append(pod)

@@ -48,7 +48,8 @@ _ANSWER_S: Final = 60.0
 class FaultProxy:
     """An async context manager; `url` is where clients go."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, *more: str) -> None:
+        """`more` groups and versions are those that this plane serves besides the defaults of its version."""
         self.faults = Faults(random.Random(1))
         self.seen: Counter[str] = Counter()
         """How often, by `verb resource[/subresource] status`; status 0 for what was cut."""
@@ -57,13 +58,13 @@ class FaultProxy:
         """What happens while a request that a rule strikes is on its way; it goes on, or not, when that is done."""
         self._plane = plane
         # A watch of a kind that is missing here would not be streamed.
-        self._served = Served(LIKE_1_36 if MINOR == "1.36" else LIKE_1_37)
+        self._served = Served((*(LIKE_1_36 if MINOR == "1.36" else LIKE_1_37), *more))
         self._streams: set[asyncio.Event] = set()
 
     async def __aenter__(self) -> Self:
         self._upstream = self._plane.client()
-        server = web.Server(self._handle, access_log=None, handler_cancellation=True)
-        self._runner = web.ServerRunner(server, shutdown_timeout=1)
+        self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
@@ -74,6 +75,10 @@ class FaultProxy:
             ended.set()
         await self._runner.cleanup()
         await self._upstream.close()
+
+    async def is_idle(self) -> bool:
+        """Whether no connection is open. A client that is killed may leave requests in the socket, which are still read."""
+        return not self._server.connections
 
     def add(self, *faults: Fault) -> None:
         for fault in faults:
