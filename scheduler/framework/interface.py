@@ -492,6 +492,13 @@ class GroupPreemptionPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class GroupWaitPlugin(Plugin, Protocol):
+    """Says whether something is being freed on a node to which a pod of a group is nominated, so that no more pods have to leave."""
+
+    def waits_on(self, pod: PodInfo, slot: int) -> bool: ...
+
+
+@runtime_checkable
 class GroupReservePlugin(Plugin, Protocol):
     """Gives back what is written for pods of a group that was refused, so that it does not decide about their next nodes.
 

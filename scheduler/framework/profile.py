@@ -114,6 +114,7 @@ class Profile:
     reserve: tuple[points.ReservePlugin, ...]
     group_preemption: points.GroupPreemptionPlugin | None
     """The first PostFilter plugin that says which pods a group may preempt."""
+    group_wait: tuple[points.GroupWaitPlugin, ...]
     group_reserve: tuple[points.GroupReservePlugin, ...]
     permit: tuple[points.PermitPlugin, ...]
     pre_bind: tuple[points.PreBindPlugin, ...]
@@ -183,6 +184,7 @@ def build(
         prefer=tuple(p for p in at["filter"] if isinstance(p, points.PreferPlugin)),
         reserve=tuple(at["reserve"]),
         group_preemption=next((p for p in at["postFilter"] if isinstance(p, points.GroupPreemptionPlugin)), None),
+        group_wait=tuple(p for p in at["postFilter"] if isinstance(p, points.GroupWaitPlugin)),
         group_reserve=tuple(p for p in at["reserve"] if isinstance(p, points.GroupReservePlugin)),
         permit=tuple(at["permit"]),
         pre_bind=tuple(at["preBind"]),

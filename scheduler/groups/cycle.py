@@ -165,7 +165,12 @@ class GroupCycle:
     # -- preemption --------------------------------------------------------------------------------------------------
 
     def _ongoing(self, members: Sequence[QueuedPodInfo], nominated: Mapping[str, str]) -> GroupPreemption | None:
-        """Return that pods of lower priority are still leaving a nominated node, so that no other pod has to."""
+        """Return that pods of lower priority, or devices of pods that have left, are not gone yet from a nominated node."""
+        waiting = self.cycle.runners[members[0].profile].profile.group_wait
+        for queued in members:
+            slot = self.cluster.nodes.present_slot(nominated.get(queued.uid, ""))
+            if slot is not None and any(plugin.waits_on(queued.info, slot) for plugin in waiting):
+                return GroupPreemption(ONGOING, nodes=nominated)
         for name in set(nominated.values()):
             slot = self.cluster.nodes.present_slot(name)
             for other in self.cluster.nodes.pods(slot).values() if slot is not None else ():

@@ -242,8 +242,7 @@ class Killed:
                 return set(self.history.nodes_of) >= await self.bound()
 
             await until(is_seen, "the Bindings in the watch")
-            # A claim is deallocated a moment after its pod has gone, and one more pod may leave in that moment.
-            if self.plan.grace_s is not None and not self.plan.devices:
+            if self.plan.grace_s is not None:
                 leaving = await self.leaving_count()
                 assert leaving == self.plan.least, f"{leaving} victims for {self.plan.least} pods"
         watching.cancel()

@@ -428,6 +428,10 @@ class DynamicResources:
         reasons = () if self._says_less and text not in {FREED, DELETED} else (text,)
         return Rejection(self.name, Code.UNSCHEDULABLE, reasons)
 
+    def waits_on(self, pod: PodInfo, slot: int) -> bool:
+        """Return whether devices on this node, to which a pod of a group is nominated, are being freed."""
+        return self._preemption.waits_on(pod, slot)
+
     def release_group(self, pods: Sequence[PodInfo]) -> None:
         """Deallocate what is allocated for pods of a refused group alone: allocated devices would choose their nodes."""
         if self._is_on:

@@ -372,13 +372,25 @@ class DevicePreemption:
         leaving -= {claim.uid for claim in device_state.claims}
         if not leaving or not (yield from self._suffices(device_state, pod, slot, leaving)):
             return False
-        users = (user.uid for uid in leaving for user in claims[uid].status.reserved_for)
+        return self._is_in_time(pod, [claims[uid] for uid in leaving])
+
+    def waits_on(self, pod: PodInfo, slot: int) -> bool:
+        """Return whether devices on this node, to which a pod of a group is nominated, are being freed."""
+        if not self._is_on or not pod.pod.spec.resource_claims:
+            return False
+        leaving = [claim for claim in claims_at(self._devices, slot, {}) if self._frees(claim)]
+        return bool(leaving) and self._is_in_time(pod, leaving)
+
+    def _is_in_time(self, pod: PodInfo, leaving: Sequence[ResourceClaim]) -> bool:
+        """Return whether the pod may still wait for these claims to be deallocated."""
+        users = (user.uid for claim in leaving for user in claim.status.reserved_for)
         # A victim is still terminating. Its grace period has no fixed end, so the clock starts when the last user has
         # gone.
         if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid)
             return True
+        uids = frozenset(claim.uid for claim in leaving)
         now, waited = self._clock.now(), self._waits.get(pod.uid)
-        since = waited.since if waited is not None and leaving <= waited.claims else now
-        self._waits.put(pod.uid, _Wait(leaving, since))
+        since = waited.since if waited is not None and uids <= waited.claims else now
+        self._waits.put(pod.uid, _Wait(uids, since))
         return now - since < GIVE_UP_S

@@ -344,3 +344,28 @@ async def test_pods_leave_only_for_a_group_that_starts() -> None:
         started += has_begun
 
     assert started >= 0.9 * fitting
+
+
+async def test_devices_that_are_given_back_cost_no_other_victim() -> None:
+    """The victims are gone before the claim controller has deallocated their claims."""
+    sched = DeviceHarness(2, nodes=("n1", "n2"))
+    sched.served()
+    for name, node in (("w", "n1"), ("x", "n1"), ("y", "n2"), ("z", "n2")):
+        sched.low(name, "d0" if name in "wy" else "d1", on=node)
+    sched.group("g", 2, priority=HIGH)
+    sched.comes("a", **GROUPED)
+    sched.comes("b", **GROUPED)
+    await sched.settle()
+    victims = evicted(sched)
+    assert len(victims) == 2
+    for name, node in nominated(sched).items():
+        sched.uses(name, f"c-{name}", priority=HIGH, nominated=node, **GROUPED)
+    for name in victims:
+        sched.gone(name)
+    await sched.tries_again()
+    assert evicted(sched) == victims
+    assert any("ongoing preemption on nominated nodes" in message for _, _, message in conditions(sched))
+
+    sched.frees(*victims)
+    await sched.later(30)
+    assert bound(sched) == ["a", "b"]
