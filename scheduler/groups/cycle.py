@@ -169,8 +169,9 @@ class GroupCycle:
         waiting = self.cycle.runners[members[0].profile].profile.group_wait
         for queued in members:
             slot = self.cluster.nodes.present_slot(nominated.get(queued.uid, ""))
-            if slot is not None and any(plugin.waits_on(queued.info, slot) for plugin in waiting):
-                return GroupPreemption(ONGOING, nodes=nominated)
+            plugins = {plugin.name for plugin in waiting if slot is not None and plugin.waits_on(queued.info, slot)}
+            if plugins:
+                return GroupPreemption(ONGOING, nodes=nominated, plugins=plugins)
         for name in set(nominated.values()):
             slot = self.cluster.nodes.present_slot(name)
             for other in self.cluster.nodes.pods(slot).values() if slot is not None else ():

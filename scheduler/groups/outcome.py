@@ -19,6 +19,8 @@ class GroupPreemption:
     """The last attempt of each pod in that case, by uid, if there was one."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     victims: Sequence[PodInfo] = ()
+    plugins: AbstractSet[str] = frozenset()
+    """The plugins whose events end the waiting, in addition to those that rejected the pods."""
     preemptor: str = ""
     """The uid of the pod in whose name all victims are evicted; "" if none is evicted now."""
 

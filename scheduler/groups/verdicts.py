@@ -137,6 +137,7 @@ class GroupVerdicts:
                 outcome = self._refused(queued, own)
             if preemption is not None and isinstance(outcome, Unschedulable):
                 outcome.nominate = preemption.nodes.get(queued.uid, "")
+                outcome.diagnosis.unschedulable_plugins |= preemption.plugins
             if isinstance(outcome, Unschedulable) and queued is again:
                 outcome.diagnosis.unschedulable_plugins.clear()
             elif isinstance(outcome, Unschedulable) and is_confined:

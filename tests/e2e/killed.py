@@ -371,9 +371,8 @@ class Killed:
                 await self.cluster.delete(f"{self.cluster.pods}/{name}")
 
     async def _is_waited_for(self) -> bool:
-        members = (await self.members()).values()
-        said = [c.get("message", "") for item in members for c in item["status"].get("conditions") or ()]
-        return any(ONGOING in text for text in said) or await self.leaving_count() >= self.plan.least
+        notes = [event.get("note", "") for event in await self._all("Event")]
+        return any(ONGOING in note for note in notes) or await self.leaving_count() >= self.plan.least
 
     async def _until(self, read: Callable[[], Any], what: str, server: ServerProcess) -> None:
         try:
