@@ -36,7 +36,7 @@ from scheduler.explain.edits import Edit, Manifest, Overlay, Step
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
 from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodTemplate, WrongRequest
-from scheduler.explain.questions import Refused
+from scheduler.explain.questions import ClusterChanged
 from scheduler.plan import Changed, Departure, NotApplicable, Placement, Plan
 
 T = TypeVar("T")
@@ -77,10 +77,6 @@ def decoded(body: bytes) -> WhatIfRequest:
         return msgspec.json.decode(body, type=WhatIfRequest)
     except (msgspec.DecodeError, RecursionError) as error:
         raise WrongRequest(str(error)) from None
-
-
-class ClusterChanged(Refused):
-    """The cluster changed again and again while the question was answered; try again."""
 
 
 @dataclass(frozen=True, slots=True)

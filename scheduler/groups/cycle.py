@@ -61,14 +61,11 @@ class GroupCycle:
         plan, began = Plan(self.cluster), self.clock.now()
         self.cluster.is_planning = True
         try:
-            ongoing = self._ongoing(members)
+            ongoing = self.ongoing(members)
             with self.nominator.without(queued.info for queued in members):
-                if domains is None:
-                    found = yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run()
-                else:
-                    found = yield from self._in_one_domain(plan, members, least, domains)
+                found = yield from self.search(plan, members, least, domains)
                 if not (found.is_placed or found.error):
-                    found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
+                    found.preemption = ongoing or (yield from self.preemption(plan, members, least, domains))
             if found.is_placed:
                 plan.keep()
             return found
@@ -76,6 +73,14 @@ class GroupCycle:
             plan.end()
             self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
+
+    def search(
+        self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
+    ) -> Work[GroupOutcome]:
+        """Place the pods in the plan, without preemption. Their nominations must be out of force. Raises DomainError."""
+        if domains is None:
+            return (yield from GroupSearch(self.cycle, self.cluster, plan, members, least).run())
+        return (yield from self._in_one_domain(plan, members, least, domains))
 
     def _in_one_domain(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain]
@@ -126,7 +131,7 @@ class GroupCycle:
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
-    def _ongoing(self, members: Sequence[QueuedPodInfo]) -> GroupPreemption | None:
+    def ongoing(self, members: Sequence[QueuedPodInfo]) -> GroupPreemption | None:
         """Return that pods of lower priority are still leaving a nominated node, so that no other pod has to."""
         nodes = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
         for name in set(nodes.values()):
@@ -137,10 +142,10 @@ class GroupCycle:
                     return GroupPreemption(ONGOING, nodes)
         return None
 
-    def _preemption(
+    def preemption(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
     ) -> Work[GroupPreemption | None]:
-        """Return which pods have to leave so that the group fits, or why that does not help."""
+        """Return which pods have to leave so that the group fits, or why that does not help. The plan must be empty."""
         first = members[0]
         rule = self.cycle.runners[first.profile].profile.group_preemption
         if rule is None:

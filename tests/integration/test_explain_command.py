@@ -95,6 +95,9 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert (code, err) == (2, "")
         assert yaml.safe_load(out)["exitCode"] == 2
 
+        code, out, err = await cluster.run("explain", "group", "none", user=ANN)
+        assert (code, out, err) == (3, "", "kubestow: there is no group default/none\n")
+
         code, out, err = await cluster.run("explain", "none", user=ANN)
         assert (code, out, err) == (3, "", "kubestow: there is no pod default/none\n")
 

@@ -1,0 +1,258 @@
+"""Explain a group of pods from the live cache: its state, what an attempt would do now, and which pod keeps it from its start.
+
+The verdict is that of a trial (`trial.py`). A pod that only its group keeps pending is explained here, too: with the pod of its
+group that finds no node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.api.decode import PartlyReadPod
+from scheduler.api.pod_group import KINDS, POD_GROUP, GroupKey
+from scheduler.api.podinfo import PodInfo
+from scheduler.core.terminal import counted
+from scheduler.explain.answer import EXIT_CODES, Explanation, Move, PlacedPod, Verdict
+from scheduler.explain.explainer import Explainer
+from scheduler.explain.fixes import Steps
+from scheduler.explain.groups.answer import STATES, GroupExplanation
+from scheduler.explain.groups.trial import GroupTrial
+from scheduler.explain.questions import ClusterChanged
+from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.status import Rejection
+from scheduler.groups.domains import DomainError
+from scheduler.groups.verdicts import NO_DOMAIN, GroupVerdicts
+from scheduler.plan import Changed
+from scheduler.plugins.defaultpreemption import PLUGIN as PREEMPTION
+from scheduler.queue import QueuedPodInfo
+from scheduler.queueing.types import IN_BACKOFF, Place
+
+API_GROUPS: Final = {kind: "scheduling.k8s.io" if kind == POD_GROUP else kind.partition(".")[2] for kind in KINDS}
+"""Kind of a group's object → its API group, by which a user names the kind."""
+_LISTED_MAX: Final = 1000
+_TRIES: Final = 3
+
+
+@dataclass(slots=True)
+class _Members:
+    """The pods of a group by what they wait for."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    tried: list[QueuedPodInfo] = field(default_factory=list)
+    held: list[tuple[PodInfo, Rejection]] = field(default_factory=list)
+    """Pods that PreEnqueue keeps out of the queue, each with the first reason."""
+
+
+@dataclass(eq=False)
+class GroupExplainer:
+    """Explains groups, and pods that belong to one."""
+
+    explainer: Explainer
+    verdicts: GroupVerdicts
+    preempting: Preempting
+    record: Callable[[str], QueuedPodInfo | None]
+    """Returns of a uid the record in the queue."""
+
+    def pod(self, key: str) -> Steps[Explanation | None]:
+        """Explain the pod `namespace/name`; None if it is neither in the queue nor on a node. Raises ClusterChanged."""
+        found = yield from self.explainer.explain(key)
+        info = self.explainer.pending.get(key)
+        group = self.explainer.cluster.pod_groups.of(info.pod) if info is not None else None
+        if found is None or group is None or found.code != "GroupUnschedulable":
+            return found
+        whole = yield from self._explained(group)
+        if whole.explanation is not None and whole.verdict != "fits":
+            cause = f"{found.cause}; {whole.cause}; {whole.explanation.pod}: {whole.explanation.cause}"
+            return msgspec.structs.replace(found, cause=cause, move=whole.move)
+        return msgspec.structs.replace(found, cause=f"{found.cause}; {whole.cause}", move=whole.move)
+
+    def group(self, key: str, api_group: str = "") -> Steps[GroupExplanation | None]:
+        """Explain the group `namespace/name` of this API group, else the first in the order of the kinds.
+
+        None if neither an object nor a pod has the name. Raises ClusterChanged.
+        """
+        groups = self.explainer.cluster.pod_groups
+        named = (GroupKey(kind, key) for kind in KINDS)
+        there = [each for each in named if groups.get(each) is not None or groups.members(each)]
+        chosen = next((each for each in there if api_group in {"", API_GROUPS[each.kind]}), None)
+        if chosen is None:
+            return None
+        found = yield from self._explained(chosen)
+        also = tuple(API_GROUPS[each.kind] for each in there if each != chosen)
+        return msgspec.structs.replace(found, also=also)
+
+    def _explained(self, group: GroupKey) -> Steps[GroupExplanation]:
+        members = yield from self._members(group)
+        wanted = self.explainer.cluster.pod_groups.get(group)
+        about: dict[str, Any] = {
+            "group": group.key,
+            "api_group": API_GROUPS[group.kind],
+            "minimum": self._least(group) if wanted is not None and wanted.is_gang else None,
+            "has_started": self.explainer.cluster.pod_groups.running_count(group) > 0,
+            "members": {state: members.states[state] for state in STATES if members.states[state]},
+        }
+        if (found := self._not_tried(group, members, about)) is not None:
+            return found
+        lacking = self.verdicts.lacks(group)
+        if lacking <= 0 and not self.verdicts.is_confined(group):
+            text = "it has started" if about["has_started"] else "enough pods are placed"
+            text = text if about["minimum"] is not None else "its pods start one by one"
+            waiting = [*(queued.info for queued in members.tried), *(info for info, _ in members.held)]
+            return (yield from self._of_pods(waiting, f"{text}; {counted(len(waiting), 'pod')} without a node", about))
+        least = max(1, lacking)
+        about |= {"needed": least, "tried": len(members.tried)}
+        if len(members.tried) < least:
+            text = f"{counted(len(members.held), 'pod')} held back, and {least} have to be placed together"
+            return (yield from self._of_pods([info for info, _ in members.held], text, about))
+        return (yield from self._tried(group, members.tried, least, about))
+
+    # -- groups that are not tried -----------------------------------------------------------------------------------
+
+    def _not_tried(self, group: GroupKey, members: _Members, about: dict[str, Any]) -> GroupExplanation | None:
+        """Return the answer for a group that lacks something, or that lacks nothing; None if it can be tried."""
+        groups, states = self.explainer.cluster.pod_groups, members.states
+        if groups.get(group) is None:
+            text = "the object does not exist, or cannot be read"
+            if not groups.is_served(group.kind):
+                return _answer("fits", "Fits", f"{text}; its pods are placed one by one", "nobody", about)
+            return _answer("fitsAfter", "GroupIncomplete", text, "user", about)
+        if not groups.is_complete(group):
+            text = f"{states.total()} of {self._least(group)} pods exist"
+            return _answer("fitsAfter", "GroupIncomplete", text, "user", about)
+        gate = next((each for _, each in members.held if each.plugin == PREEMPTION), None)
+        if gate is not None:
+            text = "pods are being evicted for it"
+            return _answer("fitsAfter", "Preempting", text, "wait", about, preemption=gate.message)
+        if not (members.tried or members.held):
+            if states["binding"]:
+                text = f"nodes are chosen, and {counted(states['binding'], 'binding')} under way"
+                return _answer("fits", "Binding", text, "wait", about)
+            return _answer("fits", "Bound", f"{counted(states['running'], 'pod')} on nodes", "nobody", about)
+        if members.tried and (refusal := self.verdicts.refusal(group, members.tried)) is not None:
+            return _answer("doesNotFit", "GroupRefused", refusal.refusal, "user", about)
+        return None
+
+    def _of_pods(self, infos: Sequence[PodInfo], text: str, about: dict[str, Any]) -> Steps[GroupExplanation]:
+        """Explain the first of the pods, which wait one by one, or are held back."""
+        found = yield from self.explainer.explain(infos[0].key)
+        if found is None:
+            raise ClusterChanged(f"pod {infos[0].key} has gone; try again")
+        blocking = tuple(info.key for info in infos)[:_LISTED_MAX]
+        more: dict[str, Any] = {"blocking": blocking, "explanation": found}
+        return _answer(found.verdict, found.code, text, found.move, about, **more)
+
+    # -- a trial -----------------------------------------------------------------------------------------------------
+
+    def _tried(
+        self, group: GroupKey, members: list[QueuedPodInfo], least: int, about: dict[str, Any]
+    ) -> Steps[GroupExplanation]:
+        try:
+            domains = self.verdicts.domains(group, members, least)
+        except DomainError as error:
+            return _answer("doesNotFit", "GroupUnschedulable", str(error), "administrator", about)
+        if domains == []:
+            return _answer("doesNotFit", "GroupUnschedulable", NO_DOMAIN, "administrator", about)
+        for _ in range(_TRIES):
+            trial = GroupTrial(self.explainer, self.preempting, members, least, domains)
+            try:
+                yield from trial.run()
+            except Changed:
+                yield True
+            else:
+                return (yield from self._judged(group, trial, about))
+        raise ClusterChanged("the cluster changed while the question was answered; try again")
+
+    def _judged(self, group: GroupKey, trial: GroupTrial, about: dict[str, Any]) -> Steps[GroupExplanation]:
+        wanted, domains = self.explainer.cluster.pod_groups.get(group), trial.domains
+        about |= {
+            "fitting": trial.fitting,
+            "topology_key": wanted.topology_key if wanted is not None else "",
+            "domain": trial.domain.value if trial.domain is not None else "",
+            "domains": len(domains) if domains is not None else 0,
+            "kinds": tuple(trial.kinds),
+            "pins": tuple(trial.pins),
+            "is_search_complete": trial.is_complete,
+        }
+        where = f" in {about['topology_key']} {about['domain']}" if about["domain"] else ""
+        blocking = tuple(info.key for info in trial.unfit)[:_LISTED_MAX]
+        if trial.nodes:
+            placements = tuple(PlacedPod(pod=pod, node=node) for pod, node in trial.nodes.items())[:_LISTED_MAX]
+            text = f"it fits: an attempt now places {len(trial.nodes)} of {len(trial.members)} pods{where}"
+            return _answer("fits", "Fits", text, "wait", about, placements=placements, blocking=blocking)
+        if trial.error:
+            return _answer("doesNotFit", "Error", f"an attempt ends in an error: {trial.error}", "wait", about)
+        found = trial.preemption
+        about |= {"preemption": found.text if found is not None else "", "blocking": blocking}
+        text = self._numbers(trial, where)
+        if found is not None and found.nodes:
+            victims = tuple(victim.key for victim in found.victims)[:_LISTED_MAX]
+            text = f"{text}; {'other pods have to leave first' if victims else 'pods are leaving for it'}"
+            return _answer("fitsAfter", "Preempting", text, "wait", about, victims=victims)
+        explanation = trial.explanation
+        if trial.unfit:
+            alone = yield from self.explainer.explain(trial.unfit[0].key)
+            explanation = (
+                alone if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"} else explanation
+            )
+        move: Move = explanation.move if explanation is not None else "administrator"
+        return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
+
+    def _numbers(self, trial: GroupTrial, where: str) -> str:
+        """Return how many pods fit, and how many have to."""
+        if trial.found is None or trial.fitting is None:
+            return "its search takes too long for an explanation"
+        count, domains = len(trial.members), trial.domains
+        best = f"{where}, the best of {counted(len(domains), 'domain')}" if domains is not None else ""
+        text = f"{trial.fitting} of {counted(count, 'pod')} fit together{best}, and {trial.least} have to"
+        if trial.fitting >= trial.least:
+            text = f"{text}; an attempt does not find that order"
+        return text
+
+    # -- the pods ----------------------------------------------------------------------------------------------------
+
+    def _least(self, group: GroupKey) -> int:
+        return self.explainer.cluster.pod_groups.least(group)
+
+    def _members(self, group: GroupKey) -> Steps[_Members]:
+        """Sort the pods by what they wait for. Pods that an attempt tries come in its order."""
+        found, explainer = _Members(), self.explainer
+        for at, (key, pod) in enumerate(list(explainer.cluster.pod_groups.members(group).items())):
+            if at % 100 == 99:
+                yield False
+            info = explainer.pending.get(key)
+            if pod.spec.node_name:
+                found.states["running"] += 1
+            elif explainer.cluster.get(pod.metadata.uid) is not None:
+                found.states["binding"] += 1
+            elif info is None or isinstance(info.pod, PartlyReadPod):
+                found.states["unreadable"] += 1
+            else:
+                self._add(found, info)
+        found.tried.sort(key=lambda each: each.order)
+        return found
+
+    def _add(self, found: _Members, info: PodInfo) -> None:
+        profile, queued = self.explainer.profiles[info.pod.spec.scheduler_name], self.record(info.uid)
+        gates = (rejection for each in profile.pre_enqueue if (rejection := each.pre_enqueue(info)) is not None)
+        if (gate := next(gates, None)) is not None:
+            found.states["gated"] += 1
+            found.held.append((info, gate))
+            return
+        if queued is None:
+            queued = QueuedPodInfo(info, self.explainer.clock.now())
+        is_waiting = queued.place is Place.WAITING
+        found.states["waiting" if is_waiting else "backOff" if queued.place in IN_BACKOFF else "ready"] += 1
+        found.tried.append(QueuedPodInfo(info, queued.queued_at, queued.attempts, order=queued.order))
+
+
+def _answer(
+    verdict: Verdict, code: str, cause: str, move: Move, about: dict[str, Any], **more: Any
+) -> GroupExplanation:
+    return GroupExplanation(
+        verdict=verdict, exit_code=EXIT_CODES[verdict], code=code, cause=cause, move=move, **about, **more
+    )

@@ -1,0 +1,203 @@
+"""What an attempt of a group would do now: the attempt's own search, on the live cache and taken back.
+
+The whole plan is in force while the work runs, and is gone wherever it pauses: with it the nominations of the pods are back, and no
+plan is being made. Nothing is written and no waiting pod is woken. The trial answers more than an attempt: how many nodes can take
+one pod of each kind, how many pods fit at best, and why the first of the rest fits nowhere next to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.node_groups import matching_selector
+from scheduler.cache.storage.reachability import VolumeReachability
+from scheduler.core import nodeset
+from scheduler.core.cooperative import TookTooLong, Work, paced
+from scheduler.core.errors import VolumeError
+from scheduler.core.nodeset import NodeSet
+from scheduler.cycle import Scheduled
+from scheduler.explain.answer import Explanation
+from scheduler.explain.claim_changes import claim_keys
+from scheduler.explain.explainer import Explainer
+from scheduler.explain.fixes import Steps
+from scheduler.explain.groups.answer import MemberKind, MemberPin
+from scheduler.framework.preemption_state import Preempting
+from scheduler.groups.cycle import GroupCycle
+from scheduler.groups.domains import Domain, DomainError
+from scheduler.groups.outcome import GroupOutcome, GroupPreemption
+from scheduler.groups.search import GroupSearch, by_kind
+from scheduler.plan import Plan
+from scheduler.queue import QueuedPodInfo
+
+_KINDS_MAX: Final = 16
+_PINS_MAX: Final = 16
+_EXAMPLES: Final = 3
+
+
+@dataclass(eq=False)
+class GroupTrial:
+    """One trial of pods that have to be placed together. After `run` the fields say what was found; it may be a part."""
+
+    explainer: Explainer
+    preempting: Preempting
+    members: Sequence[QueuedPodInfo]
+    least: int
+    domains: Sequence[Domain] | None
+    found: GroupOutcome | None = field(default=None, init=False)
+    """The result of an attempt; None if it took too long."""
+    preemption: GroupPreemption | None = field(default=None, init=False)
+    fitting: int | None = field(default=None, init=False)
+    """The number of pods in the best plan."""
+    domain: Domain | None = field(default=None, init=False)
+    """The domain of that plan."""
+    nodes: dict[str, str] = field(default_factory=dict, init=False)
+    """The pods that an attempt places, and their nodes."""
+    unfit: list[PodInfo] = field(default_factory=list, init=False)
+    """The pods that find no node next to those of the best plan."""
+    explanation: Explanation | None = field(default=None, init=False)
+    """Why the first of them finds none there."""
+    kinds: list[MemberKind] = field(default_factory=list, init=False)
+    pins: list[MemberPin] = field(default_factory=list, init=False)
+    error: str = field(default="", init=False)
+    is_complete: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        explainer = self.explainer
+        self._cluster, self._plan = explainer.cluster, Plan(explainer.cluster)
+        self._cycle = explainer.cycle(explainer.profiles[self.members[0].profile])
+        self._group_cycle = GroupCycle(
+            self._cycle, self._cluster, explainer.nominator, explainer.clock, explainer.metrics, self.preempting
+        )
+        self._in_force = contextlib.ExitStack()
+
+    def run(self) -> Steps[None]:
+        """Run the trial. It takes at most as long as a search for fixes. Raises Changed."""
+        explainer = self.explainer
+        limit_s = max(explainer.budget_s, explainer.trial_s)
+        trial = paced(self._work(), explainer.clock, self._aside, limit_s=limit_s)
+        try:
+            self.preemption = self._group_cycle.ongoing(self.members)
+            self._resume()
+            for _ in trial:
+                yield False
+        except TookTooLong:
+            self.is_complete = False
+        finally:
+            trial.close()
+            self._in_force.close()
+            self._plan.end()
+        yield True
+
+    @contextlib.contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Take everything back until the block ends. Raises Changed."""
+        self._in_force.close()
+        yield
+        self._resume()
+
+    def _resume(self) -> None:
+        self._in_force.enter_context(self._planning())
+        self._plan.resume()
+
+    @contextlib.contextmanager
+    def _planning(self) -> Iterator[None]:
+        with self.explainer.nominator.without(queued.info for queued in self.members):
+            self._cluster.is_planning = True
+            try:
+                yield
+            finally:
+                self._plan.suspend()  # before the flag: plugins take back what was only planned otherwise than what is written
+                self._cluster.is_planning = False
+
+    # -- the work ----------------------------------------------------------------------------------------------------
+
+    def _work(self) -> Work[None]:
+        yield from self._count_nodes()
+        cycle, asked = self._group_cycle, (self._plan, self.members, self.least, self.domains)
+        try:
+            found = self.found = yield from cycle.search(*asked)
+        except DomainError as error:
+            self.error = str(error)
+            return
+        self.error = found.error
+        if found.is_placed:
+            self._note_placed(found)
+        elif not found.error:
+            self._plan.drop(0)
+            yield from self._fill()
+            self._plan.drop(0)
+            if self.preemption is None:
+                self.preemption = yield from cycle.preemption(*asked)
+
+    def _note_placed(self, found: GroupOutcome) -> None:
+        for queued in self.members:
+            outcome = found.outcomes.get(queued.uid)
+            if isinstance(outcome, Scheduled):
+                self.nodes[queued.info.key] = outcome.assumed.node_name
+            elif outcome is not None:
+                self.unfit.append(queued.info)
+        self.fitting = len(self.nodes)
+        slot = self._cluster.nodes.present_slot(next(iter(self.nodes.values())))
+        within = (each for each in self.domains or () if slot is not None and each.nodes >> slot & 1)
+        self.domain = next(within, None)
+
+    def _fill(self) -> Work[None]:
+        """Find the best plan, also if it is not enough, and why the first pod that is left finds no node next to it."""
+        best: tuple[int, Domain | None] = (-1, None)
+        for domain in self.domains if self.domains is not None else (None,):
+            count = yield from self._search(domain).fill()
+            self._plan.drop(0)
+            if count > best[0]:
+                best = count, domain
+                self.fitting, self.domain = best
+        search = self._search(best[1])
+        self.fitting = yield from search.fill()
+        self.unfit = [each.info for each in self.members if not isinstance(search.outcomes.get(each.uid), Scheduled)]
+        if self.unfit:
+            within = best[1].nodes if best[1] is not None else None
+            found = yield from self.explainer.rejected(self.unfit[0], within)
+            self.explanation = msgspec.structs.replace(found, cause=f"next to the other pods {found.cause}")
+
+    def _search(self, domain: Domain | None) -> GroupSearch:
+        within = domain.nodes if domain is not None else None
+        return GroupSearch(self._cycle, self._cluster, self._plan, self.members, self.least, within)
+
+    # -- which nodes each pod can use --------------------------------------------------------------------------------
+
+    def _count_nodes(self) -> Work[None]:
+        """Count the nodes for one pod of each kind, and for the volumes and devices that pods have already."""
+        for like in list(by_kind(self.members).values())[:_KINDS_MAX]:
+            nodes = yield from self._cycle.feasible(like[0].info)
+            self.kinds.append(MemberKind(pod=like[0].info.key, pods=len(like), nodes=nodes.bit_count()))
+            yield
+        for queued in self.members:
+            for claim, nodes in self._tied(queued.info):
+                named = [self._cluster.nodes.name(slot) for slot in nodeset.members(nodes)[:_EXAMPLES]]
+                pin = MemberPin(pod=queued.info.key, claim=claim, nodes=nodes.bit_count(), examples=tuple(named))
+                self.pins.append(pin)
+                if len(self.pins) == _PINS_MAX:
+                    return
+            yield
+
+    def _tied(self, info: PodInfo) -> Iterator[tuple[str, NodeSet]]:
+        """Yield the claims whose volume or devices are usable on some of the nodes only, and these nodes."""
+        cluster, present = self._cluster, self._cluster.nodes.present
+        for use in info.claims:
+            claim = cluster.volumes.claims.get(use.key)
+            volume = cluster.volumes.volumes.get(claim.spec.volume_name) if claim is not None else None
+            if volume is not None:
+                with contextlib.suppress(VolumeError):
+                    nodes = VolumeReachability(cluster.nodes, cluster.volumes).nodes_of(volume, present)
+                    if nodes != present:
+                        yield f"PersistentVolumeClaim {use.key}", nodes
+        for key in claim_keys(info.pod):
+            device_claim = cluster.devices.claims.get(key)
+            allocation = device_claim.status.allocation if device_claim is not None else None
+            if allocation is not None and allocation.node_selector is not None:
+                yield f"ResourceClaim {key}", matching_selector(cluster.nodes, allocation.node_selector)
