@@ -59,7 +59,7 @@ class GroupCycle:
         self, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
     ) -> Work[GroupOutcome]:
         plan, began = Plan(self.cluster), self.clock.now()
-        self.cluster.is_planning = True
+        plan.begin()
         try:
             ongoing = self.ongoing(members)
             with self.nominator.without(queued.info for queued in members):
@@ -71,7 +71,6 @@ class GroupCycle:
             return found
         finally:
             plan.end()
-            self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
 
     def search(

@@ -63,7 +63,7 @@ class GroupSearch:
     _failed: QueuedPodInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.by_scores = AttemptMode(preempts=False, within=self.within)
+        self.by_scores = AttemptMode(preempts=False, within=self.within, shares=True)
         self._packed = replace(self.by_scores, packs=True)
         self._base = len(self.plan)
 
@@ -211,7 +211,7 @@ class GroupSearch:
         for kind, members in kinds.items():
             info = members[0].info
             self.attempts += 1
-            nodes = yield from self.cycle.feasible(info, self.within)
+            nodes = yield from self.cycle.feasible(info, self.by_scores)
             keys[kind] = (nodes.bit_count(), -self._share(info), info.key)
             yield
         return sorted(keys, key=keys.__getitem__)

@@ -85,7 +85,9 @@ async def test_a_group_is_explained(kind: str) -> None:
         for name, cpu in {"small0": "1", "small1": "1", "large": "6"}.items():
             add_pod(cluster, kind, "g", name, cpu)
         foreign = server.get("pods", "small0")
-        foreign["metadata"] = {key: foreign["metadata"].get(key, {}) for key in ("labels", "annotations")} | {"name": "x"}
+        foreign["metadata"] = {key: foreign["metadata"].get(key, {}) for key in ("labels", "annotations")} | {
+            "name": "x"
+        }
         foreign["spec"]["schedulerName"] = "other"
         server.create("pods", foreign)
         await until(lambda: reasons(server, "g") == ["FailedScheduling"], lambda: "the event of the refusal")
@@ -102,7 +104,9 @@ async def test_a_group_is_explained(kind: str) -> None:
         assert "no preemption victims found" in found["preemption"].lower()
         assert list(mistakes(found, SCHEMA)) == []
         shown = (await cluster.get(f"/debug/explain/default/g?group={API_GROUPS[kind]}&output=text"))[1]
-        assert shown.startswith(f"default/g (PodGroup of {API_GROUPS[kind]}): 2 of 3 pods fit together, and 3 have to\n")
+        assert shown.startswith(
+            f"default/g (PodGroup of {API_GROUPS[kind]}): 2 of 3 pods fit together, and 3 have to\n"
+        )
         assert "note: 1 pod of it names the scheduler other\n" in shown
         assert (await cluster.get("/debug/explain/default/none?group"))[0] == 404
         of_a_pod = json.loads((await cluster.get("/debug/explain/default/small0"))[1])

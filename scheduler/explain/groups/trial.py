@@ -27,6 +27,7 @@ from scheduler.explain.claim_changes import claim_keys
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
 from scheduler.explain.groups.answer import MemberKind, MemberPin
+from scheduler.framework.interface import AttemptMode
 from scheduler.framework.preemption_state import Preempting
 from scheduler.groups.cycle import GroupCycle
 from scheduler.groups.domains import Domain, DomainError
@@ -108,12 +109,10 @@ class GroupTrial:
     @contextlib.contextmanager
     def _planning(self) -> Iterator[None]:
         with self.explainer.nominator.without(queued.info for queued in self.members):
-            self._cluster.is_planning = True
             try:
                 yield
             finally:
-                self._plan.suspend()  # before the flag: plugins take back what was only planned otherwise than what is written
-                self._cluster.is_planning = False
+                self._plan.suspend()
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ class GroupTrial:
     def _count_nodes(self) -> Work[None]:
         """Count the nodes for one pod of each kind, and for the volumes and devices that pods have already."""
         for like in list(by_kind(self.members).values())[:_KINDS_MAX]:
-            nodes = yield from self._cycle.feasible(like[0].info)
+            nodes = yield from self._cycle.feasible(like[0].info, AttemptMode(preempts=False, shares=True))
             self.kinds.append(MemberKind(pod=like[0].info.key, pods=len(like), nodes=nodes.bit_count()))
             yield
         for queued in self.members:
