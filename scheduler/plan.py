@@ -85,8 +85,9 @@ class Plan:
 
     def suspend(self) -> None:
         """Take back all changes, last one first, and withdraw the news of them."""
-        while self._undo:
-            self._undo.pop()()
+        with self._cluster.devices.use.at_once():
+            while self._undo:
+                self._undo.pop()()
         if self._withdraw is not None:
             self._withdraw()
             self._withdraw = None
@@ -95,11 +96,12 @@ class Plan:
     def resume(self) -> None:
         """Repeat all changes. Raises Changed; the changes before that one stay in force until `end`."""
         self.begin()
-        for apply in self._apply:
-            try:
-                self._undo.append(apply())
-            except (NotApplicable, AssumptionError) as error:
-                raise Changed(str(error)) from error
+        with self._cluster.devices.use.at_once():
+            for apply in self._apply:
+                try:
+                    self._undo.append(apply())
+                except (NotApplicable, AssumptionError) as error:
+                    raise Changed(str(error)) from error
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
