@@ -174,7 +174,7 @@ class Scheduler:
             is_given_up=self.binder.barriers.given_up.__contains__,
         )
         self.group_explainer = GroupExplainer(self.explainer, self.group_verdicts, preempting, self.queue.get)
-        self.what_if = WhatIf(self.explainer)
+        self.what_if = WhatIf(self.explainer, self.group_explainer)
         self.audit = SelfAudit(
             all_checks(self.shared, self.event_handlers, self.binder.has, stores),
             clock,

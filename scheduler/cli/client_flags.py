@@ -72,7 +72,7 @@ class _Named(argparse.Action):
 
 
 def _add_question(add: _Add) -> None:
-    manifests = "manifests of a pod or a workload, and of its claims; - is standard input; may be repeated"
+    manifests = "manifests of a pod or a workload, and of its claims and PodGroup; - is standard input; may be repeated"
     add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
     add("--replicas", type=_replicas, metavar="N", help="number of pods (default: that of the workload, or 1)")
     drain = "find places for the pods of a node, as if it were drained; may be repeated"

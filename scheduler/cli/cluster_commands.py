@@ -31,6 +31,7 @@ _NAMESPACED: Final = frozenset(
         "Job",
         "PersistentVolumeClaim",
         "Pod",
+        "PodGroup",
         "ReplicaSet",
         "ReplicationController",
         "ResourceClaim",

@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler import __version__
 from scheduler.api.core_v1 import Pod
+from scheduler.api.pod_group import API_GROUPS
 from scheduler.cache.pod_groups import joined
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
@@ -27,7 +28,6 @@ from scheduler.daemon.leadership import Leadership
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.explainer import outside
 from scheduler.explain.groups.answer import GroupExplanation
-from scheduler.explain.groups.explainer import API_GROUPS
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Informers

@@ -134,6 +134,18 @@ class DisplacedPod(AnswerPart, frozen=True):
     """The key of the pod that takes its capacity."""
 
 
+class WhatIfGroup(AnswerPart, frozen=True):
+    """A group of the question. All of its pods are counted, also those that exist; fewer than `minimum` are not placed."""
+
+    group: str
+    api_group: str
+    verdict: Verdict
+    cause: str
+    minimum: int
+    pods: int
+    placed: int
+
+
 class WhatIfAnswer(AnswerPart, frozen=True):
     """What `kubestow what-if -o json` prints."""
 
@@ -144,6 +156,7 @@ class WhatIfAnswer(AnswerPart, frozen=True):
     placed: int
     placements: tuple[PlacedPod, ...] = ()
     displaced: tuple[DisplacedPod, ...] = ()
+    groups: tuple[WhatIfGroup, ...] = ()
     explanation: Explanation | None = None
     """Of the first pod that does not fit."""
     is_complete: bool = True
@@ -174,6 +187,8 @@ def what_if_as_text(answer: WhatIfAnswer) -> str:
 
 def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
     yield answer.cause
+    for group in answer.groups:
+        yield f"{group.group} (PodGroup of {group.api_group}): {group.cause}"
     rows = [f"  {each.pod} → {each.node}" for each in answer.placements]
     yield from some(rows, "pods")
     if answer.displaced:

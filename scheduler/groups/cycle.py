@@ -97,6 +97,7 @@ class GroupCycle:
         if len(members) * len(tried) > limit:
             self.cycle.rng.shuffle(tried)  # so that each of them has its turn when the attempt is repeated
         tried = tried or list(domains[:1])  # for the verdicts of the pods
+        base = len(plan)
         results: list[GroupOutcome] = []
         attempts = 0
         for domain in tried:
@@ -106,7 +107,7 @@ class GroupCycle:
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
-            plan.drop(0)
+            plan.drop(base)
             results.append(found)
             attempts += search.attempts
             for uid, outcome in found.outcomes.items():
@@ -120,7 +121,7 @@ class GroupCycle:
             ).run()
             if found.is_placed:
                 return found
-        plan.drop(0)
+        plan.drop(base)
         if len(results) < len(tried):
             text = (
                 f"{len(results)} of {len(domains)} topology domains were tried with {attempts} attempts, none fits yet"
@@ -144,7 +145,7 @@ class GroupCycle:
     def preemption(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
     ) -> Work[GroupPreemption | None]:
-        """Return which pods have to leave so that the group fits, or why that does not help. The plan must be empty."""
+        """Return which pods have to leave so that the group fits, or why that does not help. None of them may be in the plan."""
         first = members[0]
         rule = self.cycle.runners[first.profile].profile.group_preemption
         if rule is None:

@@ -46,7 +46,7 @@ NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 
 @dataclass(eq=False, repr=False)
 class VictimSearch:
-    """The search for victims of one group. `search` has an empty plan, and keeps it so.
+    """The search for victims of one group. `search` has placed nothing, and keeps it so.
 
     Upstream: pkg/scheduler/framework/preemption/podgrouppreemption.go PodGroupEvaluator
     """
@@ -70,7 +70,7 @@ class VictimSearch:
                 return None
             victims = yield from self._needed()
         finally:
-            self.search.plan.drop(0)
+            self.search.plan.drop(self.search.base)
         if not victims:
             return None
         names = {pod.node_name for pod in victims}
@@ -108,7 +108,7 @@ class VictimSearch:
     def _without_all(self) -> Work[bool]:
         """Search as if all pods had left that may be evicted; return whether enough pods are placed. O(pods on nodes)."""
         search, cluster = self.search, self.search.cluster
-        search.plan.drop(0)
+        search.plan.drop(search.base)
         self._nodes, preemptor = {}, self.order[0].info
         within = cluster.nodes.priorities.below(preemptor.priority)
         if search.within is not None:
@@ -150,7 +150,7 @@ class VictimSearch:
     def _fit_without(self, victims: Iterable[PodInfo]) -> Work[bool]:
         """Return whether the pods fit on their nodes if only these victims leave."""
         plan, cycle, cluster = self.search.plan, self.search.cycle, self.search.cluster
-        plan.drop(0)
+        plan.drop(self.search.base)
         for victim in victims:
             plan.add(Departure(cluster, victim))
         for queued in self.order:

@@ -57,7 +57,7 @@ class GroupSearch:
     """Attempts of pods, and questions which nodes are feasible for one."""
     by_scores: AttemptMode = field(init=False)
     _packed: AttemptMode = field(init=False)
-    _base: int = field(init=False)
+    base: int = field(init=False)
     """The length of the plan before the first placement."""
     _attempts_left: int = field(default=0, init=False)
     _failed: QueuedPodInfo | None = field(default=None, init=False)
@@ -65,7 +65,7 @@ class GroupSearch:
     def __post_init__(self) -> None:
         self.by_scores = AttemptMode(preempts=False, within=self.within, shares=True)
         self._packed = replace(self.by_scores, packs=True)
-        self._base = len(self.plan)
+        self.base = len(self.plan)
 
     def run(self) -> Work[GroupOutcome]:
         """Place enough of the pods; then the plan is in force."""
@@ -105,14 +105,14 @@ class GroupSearch:
         if len(members) > _DEPTH_FIRST_PODS:
             return False
         before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
-        self.plan.drop(self._base)
+        self.plan.drop(self.base)
         self.outcomes = {}
         needed, rest = members[-self.least :], members[: -self.least]
         if (yield from self._descend(needed, 0)):
             self._attempts_left = len(rest)
             yield from self._place_each(rest, self._packed)
             return True
-        self.plan.drop(self._base)
+        self.plan.drop(self.base)
         self.outcomes = before
         return False
 
@@ -128,7 +128,7 @@ class GroupSearch:
                 return False
             if (yield from self._descend(members, at + 1)):
                 return True
-            self.plan.drop(self._base + at)
+            self.plan.drop(self.base + at)
             tried |= self.cluster.nodes.by_name((outcome.assumed.node_name,))
         return False
 
@@ -137,7 +137,7 @@ class GroupSearch:
 
         Ends as soon as the rest cannot be enough. Then all placements of this round are taken back.
         """
-        self.plan.drop(self._base)
+        self.plan.drop(self.base)
         self.outcomes, self._failed = {}, None
         placed = 0
         for at, queued in enumerate(members):
@@ -154,7 +154,7 @@ class GroupSearch:
         is_error = self._failed is not None and isinstance(self.outcomes[self._failed.uid], SchedulingFailed)
         if placed >= self.least and not is_error:
             return True
-        self.plan.drop(self._base)
+        self.plan.drop(self.base)
         return False
 
     def fill(self) -> Work[int]:
@@ -174,10 +174,10 @@ class GroupSearch:
         return counts[-1] if best == len(orders) - 1 else (yield from self._filled(*orders[best]))
 
     def _filled(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[int]:
-        self.plan.drop(self._base)
+        self.plan.drop(self.base)
         self.outcomes = {}
         yield from self._place_each(members, mode)
-        return len(self.plan) - self._base
+        return len(self.plan) - self.base
 
     def _place_each(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[None]:
         """Place those of the pods that fit."""
@@ -202,7 +202,7 @@ class GroupSearch:
         outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=self.by_scores)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.cluster, outcome))
-            self.plan.drop(self._base)
+            self.plan.drop(self.base)
         return isinstance(outcome, Scheduled)
 
     def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:

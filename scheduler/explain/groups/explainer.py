@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.api.decode import PartlyReadPod
-from scheduler.api.pod_group import KINDS, POD_GROUP, GroupKey
+from scheduler.api.pod_group import API_GROUPS, KINDS, GroupKey
 from scheduler.api.podinfo import PodInfo
+from scheduler.core.cooperative import Work
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import EXIT_CODES, Explanation, Move, PlacedPod, Verdict
 from scheduler.explain.explainer import Explainer
@@ -27,13 +28,11 @@ from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.status import Rejection
 from scheduler.groups.domains import DomainError
 from scheduler.groups.verdicts import NO_DOMAIN, GroupVerdicts
-from scheduler.plan import Changed
+from scheduler.plan import Changed, Plan
 from scheduler.plugins.defaultpreemption import PLUGIN as PREEMPTION
 from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.types import IN_BACKOFF, Place
 
-API_GROUPS: Final = {kind: "scheduling.k8s.io" if kind == POD_GROUP else kind.partition(".")[2] for kind in KINDS}
-"""Kind of a group's object → its API group, by which a user names the kind."""
 _LISTED_MAX: Final = 1000
 _TRIES: Final = 3
 
@@ -158,7 +157,8 @@ class GroupExplainer:
         if domains == []:
             return _answer("doesNotFit", "GroupUnschedulable", NO_DOMAIN, "administrator", about)
         for _ in range(_TRIES):
-            trial = GroupTrial(self.explainer, self.preempting, members, least, domains)
+            plan = Plan(self.explainer.cluster)
+            trial = GroupTrial(self.explainer, self.preempting, members, least, domains, plan)
             try:
                 yield from trial.run()
             except Changed:
@@ -178,17 +178,16 @@ class GroupExplainer:
             "pins": tuple(trial.pins),
             "is_search_complete": trial.is_complete,
         }
-        where = f" in {about['topology_key']} {about['domain']}" if about["domain"] else ""
         blocking = tuple(info.key for info in trial.unfit)[:_LISTED_MAX]
         if trial.nodes:
             placements = tuple(PlacedPod(pod=pod, node=node) for pod, node in trial.nodes.items())[:_LISTED_MAX]
-            text = f"it fits: an attempt now places {len(trial.nodes)} of {len(trial.members)} pods{where}"
-            return _answer("fits", "Fits", text, "wait", about, placements=placements, blocking=blocking)
+            text = trial.summary(about["topology_key"])
+            return _answer("fits", "Fits", f"it fits: {text}", "wait", about, placements=placements, blocking=blocking)
         if trial.error:
             return _answer("doesNotFit", "Error", f"an attempt ends in an error: {trial.error}", "wait", about)
         found = trial.preemption
         about |= {"preemption": found.text if found is not None else "", "blocking": blocking}
-        text = self._numbers(trial, where)
+        text = trial.summary(about["topology_key"])
         if found is not None and found.nodes:
             victims = tuple(victim.key for victim in found.victims)[:_LISTED_MAX]
             text = f"{text}; {'other pods have to leave first' if victims else 'pods are leaving for it'}"
@@ -202,16 +201,45 @@ class GroupExplainer:
         move: Move = explanation.move if explanation is not None else "administrator"
         return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
 
-    def _numbers(self, trial: GroupTrial, where: str) -> str:
-        """Return how many pods fit, and how many have to."""
-        if trial.found is None or trial.fitting is None:
-            return "its search takes too long for an explanation"
-        count, domains = len(trial.members), trial.domains
-        best = f"{where}, the best of {counted(len(domains), 'domain')}" if domains is not None else ""
-        text = f"{trial.fitting} of {counted(count, 'pod')} fit together{best}, and {trial.least} have to"
-        if trial.fitting >= trial.least:
-            text = f"{text}; an attempt does not find that order"
-        return text
+    # -- pods of a question ------------------------------------------------------------------------------------------
+
+    def trial_with(self, group: GroupKey, added: Sequence[PodInfo], plan: Plan) -> Work[GroupTrial | str]:
+        """Return the trial of a group with pods that the plan has made members; or why they are not tried.
+
+        "" if they are placed one by one: the group has started, or has no minimum.
+        """
+        groups, members = self.explainer.cluster.pod_groups, _Members()
+        wanted = groups.get(group)
+        if wanted is None:
+            return f"the {self._name(group)} does not exist"
+        if not groups.is_complete(group):
+            return f"{self._name(group)}: {len(groups.members(group))} of {self._least(group)} pods exist"
+        keys = {info.key for info in added}
+        for key in list(groups.members(group)):
+            info = self.explainer.pending.get(key) if key not in keys else None
+            if info is not None and self.explainer.cluster.get(info.uid) is None:
+                self._add(members, info)
+            yield
+        now = self.explainer.clock.now()
+        tried = [*sorted(members.tried, key=lambda each: each.order), *(QueuedPodInfo(info, now) for info in added)]
+        if (refusal := self.verdicts.refusal(group, tried)) is not None:
+            return refusal.refusal
+        lacking = self.verdicts.lacks(group)
+        if lacking <= 0 and not self.verdicts.is_confined(group):
+            return ""
+        least = max(1, lacking)
+        if len(tried) < least:
+            return f"{self._name(group)}: {counted(len(members.held), 'pod')} held back, and {least} have to be placed together"
+        try:
+            domains = self.verdicts.domains(group, tried, least)
+        except DomainError as error:
+            return f"{self._name(group)}: {error}"
+        if domains == []:
+            return f"{self._name(group)}: {NO_DOMAIN}"
+        return GroupTrial(self.explainer, self.preempting, tried, least, domains, plan)
+
+    def _name(self, group: GroupKey) -> str:
+        return f"PodGroup {group.key} of {API_GROUPS[group.kind]}"
 
     # -- the pods ----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import TookTooLong, Work, paced
 from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import NodeSet
+from scheduler.core.terminal import counted
 from scheduler.cycle import Scheduled
 from scheduler.explain.answer import Explanation
 from scheduler.explain.claim_changes import claim_keys
@@ -33,7 +34,7 @@ from scheduler.groups.cycle import GroupCycle
 from scheduler.groups.domains import Domain, DomainError
 from scheduler.groups.outcome import GroupOutcome, GroupPreemption
 from scheduler.groups.search import GroupSearch, by_kind
-from scheduler.plan import Plan
+from scheduler.plan import Plan, Undo
 from scheduler.queue import QueuedPodInfo
 
 _KINDS_MAX: Final = 16
@@ -50,6 +51,7 @@ class GroupTrial:
     members: Sequence[QueuedPodInfo]
     least: int
     domains: Sequence[Domain] | None
+    plan: Plan
     found: GroupOutcome | None = field(default=None, init=False)
     """The result of an attempt; None if it took too long."""
     preemption: GroupPreemption | None = field(default=None, init=False)
@@ -70,55 +72,47 @@ class GroupTrial:
 
     def __post_init__(self) -> None:
         explainer = self.explainer
-        self._cluster, self._plan = explainer.cluster, Plan(explainer.cluster)
+        self._cluster = explainer.cluster
         self._cycle = explainer.cycle(explainer.profiles[self.members[0].profile])
         self._group_cycle = GroupCycle(
             self._cycle, self._cluster, explainer.nominator, explainer.clock, explainer.metrics, self.preempting
         )
-        self._in_force = contextlib.ExitStack()
+
+    @property
+    def limit_s(self) -> float:
+        """The time for `work`: that of a search for fixes."""
+        return max(self.explainer.budget_s, self.explainer.trial_s)
 
     def run(self) -> Steps[None]:
-        """Run the trial. It takes at most as long as a search for fixes. Raises Changed."""
-        explainer = self.explainer
-        limit_s = max(explainer.budget_s, explainer.trial_s)
-        trial = paced(self._work(), explainer.clock, self._aside, limit_s=limit_s)
+        """Run the trial in an empty plan, and take it back. Raises Changed."""
+        self.begin()
+        trial = paced(self.work(), self.explainer.clock, self.plan.suspended, limit_s=self.limit_s)
         try:
-            self.preemption = self._group_cycle.ongoing(self.members)
-            self._resume()
             for _ in trial:
                 yield False
         except TookTooLong:
             self.is_complete = False
         finally:
             trial.close()
-            self._in_force.close()
-            self._plan.end()
+            self.plan.end()
         yield True
 
-    @contextlib.contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Take everything back until the block ends. Raises Changed."""
-        self._in_force.close()
-        yield
-        self._resume()
+    def begin(self) -> None:
+        """Take the nominations of the pods out of force in the plan: a placed pod would count twice."""
+        self.preemption = self._group_cycle.ongoing(self.members)
+        self.plan.add(self._without_nominations)
 
-    def _resume(self) -> None:
-        self._in_force.enter_context(self._planning())
-        self._plan.resume()
-
-    @contextlib.contextmanager
-    def _planning(self) -> Iterator[None]:
-        with self.explainer.nominator.without(queued.info for queued in self.members):
-            try:
-                yield
-            finally:
-                self._plan.suspend()
+    def _without_nominations(self) -> Undo:
+        block = contextlib.ExitStack()
+        block.enter_context(self.explainer.nominator.without(queued.info for queued in self.members))
+        return block.close
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
-    def _work(self) -> Work[None]:
+    def work(self) -> Work[None]:
+        """Search in the plan. If enough pods fit they stay in it, otherwise it is as before."""
         yield from self._count_nodes()
-        cycle, asked = self._group_cycle, (self._plan, self.members, self.least, self.domains)
+        cycle, asked, base = self._group_cycle, (self.plan, self.members, self.least, self.domains), len(self.plan)
         try:
             found = self.found = yield from cycle.search(*asked)
         except DomainError as error:
@@ -128,9 +122,8 @@ class GroupTrial:
         if found.is_placed:
             self._note_placed(found)
         elif not found.error:
-            self._plan.drop(0)
             yield from self._fill()
-            self._plan.drop(0)
+            self.plan.drop(base)
             if self.preemption is None:
                 self.preemption = yield from cycle.preemption(*asked)
 
@@ -150,8 +143,9 @@ class GroupTrial:
         """Find the best plan, also if it is not enough, and why the first pod that is left finds no node next to it."""
         best: tuple[int, Domain | None] = (-1, None)
         for domain in self.domains if self.domains is not None else (None,):
-            count = yield from self._search(domain).fill()
-            self._plan.drop(0)
+            search = self._search(domain)
+            count = yield from search.fill()
+            self.plan.drop(search.base)
             if count > best[0]:
                 best = count, domain
                 self.fitting, self.domain = best
@@ -165,7 +159,19 @@ class GroupTrial:
 
     def _search(self, domain: Domain | None) -> GroupSearch:
         within = domain.nodes if domain is not None else None
-        return GroupSearch(self._cycle, self._cluster, self._plan, self.members, self.least, within)
+        return GroupSearch(self._cycle, self._cluster, self.plan, self.members, self.least, within)
+
+    def summary(self, topology_key: str) -> str:
+        """Return how many pods are placed, or how many fit and how many have to."""
+        if self.found is None or self.fitting is None:
+            return "its search takes too long for an explanation"
+        count = len(self.members)
+        where = f" in {topology_key} {self.domain.value}" if self.domain is not None else ""
+        if self.nodes:
+            return f"an attempt now places {len(self.nodes)} of {counted(count, 'pod')}{where}"
+        best = f"{where}, the best of {counted(len(self.domains), 'domain')}" if self.domains is not None else ""
+        text = f"{self.fitting} of {counted(count, 'pod')} fit together{best}, and {self.least} have to"
+        return f"{text}; an attempt does not find that order" if self.fitting >= self.least else text
 
     # -- which nodes each pod can use --------------------------------------------------------------------------------
 

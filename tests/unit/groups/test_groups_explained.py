@@ -271,8 +271,9 @@ def test_the_published_schema() -> None:
 
 def seen(sched: SchedulerHarness) -> Any:
     """Return what bindings, pages and waiting pods read."""
-    nominator = sched.parts.queue.nominator
-    return picture(sched.cluster), news(sched), sorted(nominator.uids()), sched.cluster.is_planning
+    nominator, devices = sched.parts.queue.nominator, sched.cluster.devices
+    held = {claim.key: devices.use.held(claim.uid) for claim in devices.claims}
+    return held, picture(sched.cluster), news(sched), sorted(nominator.uids()), sched.cluster.is_planning
 
 
 def watched(sched: SchedulerHarness) -> tuple[GroupExplanation, int]:
