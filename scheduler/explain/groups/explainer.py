@@ -25,6 +25,7 @@ from scheduler.explain.groups.answer import STATES, GroupExplanation
 from scheduler.explain.groups.trial import GroupTrial
 from scheduler.explain.questions import ClusterChanged
 from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.profile import Profile
 from scheduler.framework.status import Rejection
 from scheduler.groups.domains import DomainError
 from scheduler.groups.verdicts import NO_DOMAIN, GroupVerdicts
@@ -86,6 +87,15 @@ class GroupExplainer:
         return msgspec.structs.replace(found, also=also)
 
     def _explained(self, group: GroupKey) -> Steps[GroupExplanation]:
+        for _ in range(_TRIES):
+            try:
+                return (yield from self._explained_now(group))
+            except Changed:
+                yield True
+        raise ClusterChanged("the cluster changed while the question was answered; try again")
+
+    def _explained_now(self, group: GroupKey) -> Steps[GroupExplanation]:
+        """Explain the group. Raises Changed."""
         members = yield from self._members(group)
         wanted = self.explainer.cluster.pod_groups.get(group)
         about: dict[str, Any] = {
@@ -95,13 +105,15 @@ class GroupExplainer:
             "has_started": self.explainer.cluster.pod_groups.running_count(group) > 0,
             "members": {state: members.states[state] for state in STATES if members.states[state]},
         }
+        waiting = [*(queued.info for queued in members.tried), *(info for info, _ in members.held)]
+        if waiting and not (profile := self._profile(waiting[0])).starts_groups:
+            return (yield from self._of_pods(waiting, f"the profile {profile.name} places pods one by one", about))
         if (found := self._not_tried(group, members, about)) is not None:
             return found
         lacking = self.verdicts.lacks(group)
         if lacking <= 0 and not self.verdicts.is_confined(group):
             text = "it has started" if about["has_started"] else "enough pods are placed"
             text = text if about["minimum"] is not None else "its pods start one by one"
-            waiting = [*(queued.info for queued in members.tried), *(info for info, _ in members.held)]
             return (yield from self._of_pods(waiting, f"{text}; {counted(len(waiting), 'pod')} without a node", about))
         least = max(1, lacking)
         about |= {"needed": least, "tried": len(members.tried)}
@@ -156,16 +168,10 @@ class GroupExplainer:
             return _answer("doesNotFit", "GroupUnschedulable", str(error), "administrator", about)
         if domains == []:
             return _answer("doesNotFit", "GroupUnschedulable", NO_DOMAIN, "administrator", about)
-        for _ in range(_TRIES):
-            plan = Plan(self.explainer.cluster)
-            trial = GroupTrial(self.explainer, self.preempting, members, least, domains, plan)
-            try:
-                yield from trial.run()
-            except Changed:
-                yield True
-            else:
-                return (yield from self._judged(group, trial, about))
-        raise ClusterChanged("the cluster changed while the question was answered; try again")
+        plan = Plan(self.explainer.cluster)
+        trial = GroupTrial(self.explainer, self.preempting, members, least, domains, plan)
+        yield from trial.run()
+        return (yield from self._judged(group, trial, about))
 
     def _judged(self, group: GroupKey, trial: GroupTrial, about: dict[str, Any]) -> Steps[GroupExplanation]:
         wanted, domains = self.explainer.cluster.pod_groups.get(group), trial.domains
@@ -243,6 +249,9 @@ class GroupExplainer:
 
     # -- the pods ----------------------------------------------------------------------------------------------------
 
+    def _profile(self, info: PodInfo) -> Profile:
+        return self.explainer.profiles[info.pod.spec.scheduler_name]
+
     def _least(self, group: GroupKey) -> int:
         return self.explainer.cluster.pod_groups.least(group)
 
@@ -265,7 +274,7 @@ class GroupExplainer:
         return found
 
     def _add(self, found: _Members, info: PodInfo) -> None:
-        profile, queued = self.explainer.profiles[info.pod.spec.scheduler_name], self.record(info.uid)
+        profile, queued = self._profile(info), self.record(info.uid)
         gates = (rejection for each in profile.pre_enqueue if (rejection := each.pre_enqueue(info)) is not None)
         if (gate := next(gates, None)) is not None:
             found.states["gated"] += 1

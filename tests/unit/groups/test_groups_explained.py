@@ -225,6 +225,17 @@ async def test_victims() -> None:
     assert (group(sched).verdict, group(sched).code) == ("fitsAfter", "Preempting")
 
 
+async def test_a_profile_that_places_pods_one_by_one() -> None:
+    sched = harness("n1", groups="none")
+    sched.group("g", 3)
+    pods(sched, "a", cpu="9")
+    await sched.settle()
+    found = group(sched)
+
+    assert (found.verdict, found.code) == ("doesNotFit", "InsufficientResources")
+    assert found.cause == "the profile kubestow places pods one by one"
+
+
 async def test_groups_of_one_name() -> None:
     sched = harness("n1")
     sched.group("g", 2)

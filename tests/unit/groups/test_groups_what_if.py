@@ -96,7 +96,8 @@ def test_unlike_pods_of_two_manifests() -> None:
     assert (found.verdict, found.placed) == ("fits", 4)
     assert answer_to(sched, manifests=(small, large, pod_group(4)), cordon=("n3",)).verdict == "doesNotFit"
     assert (
-        answer_to(sched, manifests=(small, large, pod_group(4)), cordon=("n3",), add_nodes_like={"n3": 1}).verdict == "fits"
+        answer_to(sched, manifests=(small, large, pod_group(4)), cordon=("n3",), add_nodes_like={"n3": 1}).verdict
+        == "fits"
     )
 
 
