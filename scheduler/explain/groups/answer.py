@@ -29,6 +29,13 @@ class MemberPin(AnswerPart, frozen=True):
     examples: tuple[str, ...]
 
 
+class NodesToAdd(AnswerPart, frozen=True):
+    """Empty nodes like one that exists, the fewest with which an attempt places the group."""
+
+    like: str
+    nodes: int
+
+
 class GroupExplanation(AnswerPart, frozen=True):
     """What `kubestow explain group -o json` prints."""
 
@@ -66,6 +73,7 @@ class GroupExplanation(AnswerPart, frozen=True):
     """Pods that find no node next to the other pods of the best plan, or that are held back."""
     explanation: Explanation | None = None
     """Of the first of them: on its own, or next to them if it fits on its own."""
+    nodes_to_add: NodesToAdd | None = None
     preemption: str = ""
     victims: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
@@ -112,6 +120,9 @@ def _group_lines(answer: GroupExplanation) -> Iterator[str]:
     if answer.explanation is not None:
         yield ""
         yield from lines(answer.explanation, searched=bool(answer.explanation.fixes))
+    if answer.nodes_to_add is not None:
+        yield from ("", "fix (verified: an attempt then places the group):")
+        yield f"  add {counted(answer.nodes_to_add.nodes, 'node')} like {answer.nodes_to_add.like}"
     if not answer.is_search_complete:
         yield ""
         yield "the search took too long for an explanation, and is not complete"

@@ -204,6 +204,9 @@ class GroupExplainer:
             explanation = (
                 alone if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"} else explanation
             )
+        if explanation is trial.explanation and trial.fitting is not None and trial.unfit:
+            yield from trial.add_nodes(lambda: self.verdicts.domains(group, trial.members, trial.least))
+            about |= {"nodes_to_add": trial.nodes_to_add, "is_search_complete": trial.is_complete}
         move: Move = explanation.move if explanation is not None else "administrator"
         return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
 

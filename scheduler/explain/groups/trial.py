@@ -8,13 +8,15 @@ one pod of each kind, how many pods fit at best, and why the first of the rest f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from scheduler.api.podinfo import PodInfo
+from scheduler.api.core_v1 import Node
+from scheduler.api.podinfo import CPU, PodInfo
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.core import nodeset
@@ -24,22 +26,25 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.core.terminal import counted
 from scheduler.cycle import Scheduled
 from scheduler.explain.answer import Explanation
+from scheduler.explain.changes import node_copy
 from scheduler.explain.claim_changes import claim_keys
+from scheduler.explain.edits import Overlay
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
-from scheduler.explain.groups.answer import MemberKind, MemberPin
+from scheduler.explain.groups.answer import MemberKind, MemberPin, NodesToAdd
 from scheduler.framework.interface import AttemptMode
 from scheduler.framework.preemption_state import Preempting
 from scheduler.groups.cycle import GroupCycle
 from scheduler.groups.domains import Domain, DomainError
 from scheduler.groups.outcome import GroupOutcome, GroupPreemption
 from scheduler.groups.search import GroupSearch, by_kind
-from scheduler.plan import Plan, Undo
+from scheduler.plan import NotApplicable, Plan, Undo
 from scheduler.queue import QueuedPodInfo
 
 _KINDS_MAX: Final = 16
 _PINS_MAX: Final = 16
 _EXAMPLES: Final = 3
+_NODES_MAX: Final = 32
 
 
 @dataclass(eq=False)
@@ -67,6 +72,7 @@ class GroupTrial:
     """Why the first of them finds none there."""
     kinds: list[MemberKind] = field(default_factory=list, init=False)
     pins: list[MemberPin] = field(default_factory=list, init=False)
+    nodes_to_add: NodesToAdd | None = field(default=None, init=False)
     error: str = field(default="", init=False)
     is_complete: bool = field(default=True, init=False)
 
@@ -85,8 +91,15 @@ class GroupTrial:
 
     def run(self) -> Steps[None]:
         """Run the trial in an empty plan, and take it back. Raises Changed."""
+        yield from self._driven(self.work())
+
+    def add_nodes(self, domains: Callable[[], Sequence[Domain] | None]) -> Steps[None]:
+        """Find out with how many more nodes the refused group would be placed. `domains` returns those of then. Raises Changed."""
+        yield from self._driven(self._with_nodes(domains))
+
+    def _driven(self, work: Work[None]) -> Steps[None]:
         self.begin()
-        trial = paced(self.work(), self.explainer.clock, self.plan.suspended, limit_s=self.limit_s)
+        trial = paced(work, self.explainer.clock, self.plan.suspended, limit_s=self.limit_s)
         try:
             for _ in trial:
                 yield False
@@ -156,6 +169,46 @@ class GroupTrial:
             within = best[1].nodes if best[1] is not None else None
             found = yield from self.explainer.rejected(self.unfit[0], within)
             self.explanation = msgspec.structs.replace(found, cause=f"next to the other pods {found.cause}")
+
+    # -- more nodes --------------------------------------------------------------------------------------------------
+
+    def _with_nodes(self, domains: Callable[[], Sequence[Domain] | None]) -> Work[None]:
+        """Try as many nodes as pods are left over, because each takes at least one, and then fewer, by halves."""
+        assert self.fitting is not None
+        most = self.least - self.fitting
+        model = yield from self._model()
+        if model is None or not 0 < most <= _NODES_MAX or not (yield from self._starts_with(model, most, domains)):
+            return
+        low, high = 1, most
+        self.nodes_to_add = NodesToAdd(like=model.metadata.name, nodes=high)
+        while low < high:
+            middle = (low + high) // 2
+            if (yield from self._starts_with(model, middle, domains)):
+                high = middle
+                self.nodes_to_add = NodesToAdd(like=model.metadata.name, nodes=high)
+            else:
+                low = middle + 1
+
+    def _model(self) -> Work[Node | None]:
+        """Return the largest node that could take the first pod that is left over; None if there is none. O(nodes)."""
+        nodes = self._cluster.nodes
+        slots = nodeset.members((yield from self._cycle.feasible(self.unfit[0], self._search(self.domain).by_scores)))
+        cpu = nodes.allocatable[nodes.resources()[CPU]]
+        return nodes.node(max(slots, key=lambda slot: int(cpu[slot]))) if slots else None
+
+    def _starts_with(self, model: Node, count: int, domains: Callable[[], Sequence[Domain] | None]) -> Work[bool]:
+        base, overlay = len(self.plan), Overlay(self._cluster, self.explainer.derive)
+        try:
+            for number in range(1, count + 1):
+                for edit in (edit for change in node_copy(self._cluster, model, number) for edit in change.edits):
+                    self.plan.add(partial(overlay.applied_edit, edit))
+                yield
+            found = yield from self._group_cycle.search(self.plan, self.members, self.least, domains())
+        except (NotApplicable, DomainError):
+            return False
+        finally:
+            self.plan.drop(base)
+        return found.is_placed
 
     def _search(self, domain: Domain | None) -> GroupSearch:
         within = domain.nodes if domain is not None else None

@@ -16,7 +16,7 @@ from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP
 from scheduler.audit.checks import cache_checks
 from scheduler.core.cooperative import finish
 from scheduler.explain.explainer import Explainer
-from scheduler.explain.groups.answer import GroupExplanation, group_as_text, schema
+from scheduler.explain.groups.answer import GroupExplanation, NodesToAdd, group_as_text, schema
 from tests.examples import examples
 from tests.unit.cache.picture import picture
 from tests.unit.explain.test_stretches import news
@@ -147,6 +147,8 @@ async def test_the_numbers_of_a_group_that_does_not_fit() -> None:
     assert found.explanation is not None
     assert found.explanation.pod == blocking
     assert found.explanation.code == "InsufficientResources"
+    assert found.nodes_to_add == NodesToAdd(like="n1", nodes=1)
+    assert "\nfix (verified: an attempt then places the group):\n  add 1 node like n1\n" in group_as_text(found)
     (short,) = found.explanation.groups[0].shortages
     assert (short.need, short.have) == ("3", "1"), "what the other pods leave"
 
@@ -162,6 +164,35 @@ async def test_the_pod_that_fits_nowhere_is_explained_with_fixes() -> None:
     assert found.explanation is not None
     assert [fix.changes[0].code for fix in found.explanation.fixes] == ["RemoveNodeSelector", "LabelNode"]
     assert "without a node: default/c\n\ndefault/c: none of 1 nodes fits: " in group_as_text(found)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(
+    st.lists(st.sampled_from("3468"), min_size=1, max_size=3), st.lists(st.sampled_from("123"), min_size=2, max_size=9)
+)
+def test_the_group_starts_with_the_nodes_to_add(nodes: list[str], members: list[str]) -> None:
+    """And not with one node less, if all pods are alike: then the search has one order."""
+
+    async def run() -> None:
+        sched = harness()
+        for at, cpu in enumerate(nodes):
+            sched.node(f"n{at}", cpu=cpu)
+        sched.group("g", len(members))
+        for at, cpu in enumerate(members):
+            pods(sched, f"p{at}", cpu=cpu)
+        await sched.settle()
+        if bound(sched) or (wanted := group(sched).nodes_to_add) is None:
+            return
+        size = nodes[int(wanted.like[1:])]
+        for at in range(wanted.nodes - 1):
+            sched.node(f"new{at}", cpu=size)
+        await sched.later(15)
+        assert bound(sched) == [] or len(set(members)) > 1
+        sched.node("last", cpu=size)
+        await sched.later(15)
+        assert len(bound(sched)) == len(members)
+
+    asyncio.run(run())
 
 
 async def test_what_fits_is_what_happens() -> None:
@@ -199,6 +230,8 @@ async def test_the_best_domain() -> None:
     assert found.explanation is not None
     assert found.explanation.cause == "next to the other pods none of 2 nodes fits: 2 Insufficient cpu", "of the domain"
 
+    assert found.nodes_to_add is not None
+    assert (found.nodes_to_add.like[0], found.nodes_to_add.nodes) == ("b", 1)
     sched.node("b3", labels={"rack": "r2"})
     sched.parts.inbox.apply()
     assert group(sched).cause == "it fits: an attempt now places 3 of 3 pods in rack r2"
