@@ -123,9 +123,9 @@ class Cycle:
         """
         return paced(self._scheduling_cycle(pod, attempts, consultation, mode), self.clock)
 
-    def feasible(self, pod: PodInfo, within: NodeSet | None = None) -> Work[NodeSet]:
-        """Return the nodes that pass PreFilter and Filter, of these or of all. Verify may refuse some of them."""
-        runner, state = self.runners[pod.pod.spec.scheduler_name], CycleState()
+    def feasible(self, pod: PodInfo, mode: AttemptMode = ALONE) -> Work[NodeSet]:
+        """Return the nodes that pass PreFilter and Filter. Verify may refuse some of them."""
+        runner, state, within = self.runners[pod.pod.spec.scheduler_name], CycleState(mode=mode), mode.within
         pre = runner.pre_filter(state, pod)
         if pre.rejection is not None:
             return nodeset.EMPTY

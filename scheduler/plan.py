@@ -36,7 +36,8 @@ class Plan:
     """Changes of the cache in order. Only the scheduling loop's task uses it.
 
     Changes go straight to the columns and stores: no waiting pod is woken and no version that bindings compare is raised.
-    All news that the cache has for waiting pods until they are taken back is withdrawn.
+    All news that the cache has for waiting pods until they are taken back is withdrawn. Until then the cluster `is_planning`, so that
+    plugins write nothing when a placement is taken back. One plan is in force at a time.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -50,9 +51,10 @@ class Plan:
         return len(self._apply)
 
     def begin(self) -> None:
-        """Withdraw, when all is taken back, the news that the cache has for waiting pods from now on. Idempotent."""
+        """Let the plan be in force, and withdraw the news for waiting pods from now on when all is taken back. Idempotent."""
         if self._withdraw is None:
             self._withdraw = self._cluster.silenced()
+            self._cluster.is_planning = True
 
     def add(self, apply: Callable[[], Undo]) -> None:
         """Begin, and apply a change. `apply` returns its undo, and may raise NotApplicable; then nothing is added."""
@@ -97,20 +99,24 @@ class Plan:
         self._apply.clear()
         self._undo.clear()
         self._withdraw = None
+        self._cluster.is_planning = False
 
     def suspend(self) -> None:
         """Take back all changes, last one first, and withdraw the news of them."""
-        while self._undo:
-            self._undo.pop()()
+        with self._cluster.devices.use.at_once():
+            while self._undo:
+                self._undo.pop()()
         if self._withdraw is not None:
             self._withdraw()
             self._withdraw = None
+            self._cluster.is_planning = False
 
     def resume(self) -> None:
         """Repeat all changes. Raises Changed; the changes before that one stay in force until `end`."""
         self.begin()
-        for apply in self._apply:
-            self._undo.append(_repeated(apply))
+        with self._cluster.devices.use.at_once():
+            for apply in self._apply:
+                self._undo.append(_repeated(apply))
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:

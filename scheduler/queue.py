@@ -98,7 +98,7 @@ class SchedulingQueue:
         """Add a pod without a node; pods of other schedulers are ignored (§1.4)."""
         if info.node_name or not self.owns(info.pod):
             return
-        queued = self.places.get(info.uid) or self.in_flight.get(info.uid)
+        queued = self.get(info.uid)
         if queued is not None:
             self.update(queued.info, info)
             return
@@ -353,6 +353,10 @@ class SchedulingQueue:
             for queued in self.places
             if queued.place in IN_BACKOFF
         )
+
+    def get(self, uid: str) -> QueuedPodInfo | None:
+        """Return the record of a pod; None if the queue does not have it."""
+        return self.places.get(uid) or self.in_flight.get(uid)
 
     def entries(self) -> Iterator[QueueEntry]:
         """Yield every pod, in no order: the pods at the first step, each in its current state."""

@@ -34,6 +34,7 @@ from scheduler.core.feature_gates import BINDING_RETRIES, RESIZE_TOTALS
 from scheduler.cycle import Cycle
 from scheduler.eventhandlers.event_handlers import EventHandlers
 from scheduler.explain.explainer import Explainer
+from scheduler.explain.groups.explainer import GroupExplainer
 from scheduler.explain.questions import Questions
 from scheduler.explain.what_if import WhatIf
 from scheduler.extenders.consultations import Consultations
@@ -130,8 +131,7 @@ class Scheduler:
 
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
         # What an attempt may end in: a condition, a call of an extender, a Binding, evictions.
-        self.patches = PodStatusUpdater(writer)
-        self.group_status = GroupStatus(writer, recorder)
+        self.patches, self.group_status = PodStatusUpdater(writer), GroupStatus(writer, recorder)
         self.failures = FailureHandler(self.shared, self.patches, preempting)
         self.consultations = Consultations(extenders, self.shared)
         self.refusals = KubeletRejections(self.cluster, clock=clock, metrics=metrics)
@@ -168,7 +168,15 @@ class Scheduler:
             held_back=self.refusals.held_back,
             trial_s=options.trial_s,
         )
-        self.what_if = WhatIf(self.explainer)
+        self.group_verdicts = GroupVerdicts(
+            self.cluster,
+            clock,
+            options.config.feature_gates,
+            has_extender=self.consultations.is_consulted,
+            is_given_up=self.binder.barriers.given_up.__contains__,
+        )
+        self.group_explainer = GroupExplainer(self.explainer, self.group_verdicts, preempting, self.queue.get)
+        self.what_if = WhatIf(self.explainer, self.group_explainer)
         self.audit = SelfAudit(
             all_checks(self.shared, self.event_handlers, self.binder.has, stores),
             clock,
@@ -185,13 +193,6 @@ class Scheduler:
         self.records = DecisionRecords()
         self.cycle = Cycle(
             runners, self.cluster, clock=clock, rng=self.rng, metrics=metrics, held_back=self.refusals.held_back
-        )
-        self.group_verdicts = GroupVerdicts(
-            self.cluster,
-            clock,
-            options.config.feature_gates,
-            has_extender=self.consultations.is_consulted,
-            is_given_up=self.binder.barriers.given_up.__contains__,
         )
         self.loop = SchedulingLoop(
             SchedulingLoopParts(

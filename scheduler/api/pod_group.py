@@ -22,6 +22,8 @@ COSCHEDULING_POD_GROUP: Final = "PodGroup.scheduling.x-k8s.io"
 VOLCANO_POD_GROUP: Final = "PodGroup.scheduling.volcano.sh"
 """The kind of scheduling.volcano.sh, which has the same short name."""
 KINDS: Final = (POD_GROUP, COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP)
+API_GROUPS: Final = {kind: "scheduling.k8s.io" if kind == POD_GROUP else kind.partition(".")[2] for kind in KINDS}
+"""Kind → the API group of its objects, by which users name the kind."""
 COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 VOLCANO_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 TASK: Final = "volcano.sh/task-spec"

@@ -100,7 +100,7 @@ class Cluster:
         self.pod_groups = PodGroups()
         self.foreign_bindings = ForeignBindings()
         self.is_planning = False
-        """Whether some assumptions are those of a plan that is still being made, and may be taken back."""
+        """Whether some assumptions are those of a plan, and may be taken back. `Plan` sets it."""
         self.healed = 0
         """The number of events that contradicted the cache, which was then corrected."""
         self._versions: dict[str, int] = {}

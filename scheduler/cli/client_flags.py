@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import LeaderElection
@@ -26,6 +26,9 @@ exit codes:
   4    the scheduler gave no answer; standard error says why, and what to do next
   130  the command was interrupted"""
 
+API_GROUPS: Final = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")
+"""Those of the kinds of groups, in the scheduler's order."""
+
 _Add: TypeAlias = Callable[..., argparse.Action]
 _Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
 """Adds a command: name, summary, arguments in its usage line, and epilog."""
@@ -33,10 +36,13 @@ _Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
 
 def add_client_commands(command: _Command, prog: str) -> None:
     """Add `explain` and `what-if`. `prog` begins the lines of their errors."""
-    why = "explain why a pod is pending, by the running scheduler"
-    explain = command("explain", why, "[flags] [NAMESPACE/]POD", _EXIT_CODES)
-    explain.add_argument("pod", type=pod_key, metavar="POD", help="the pod, as POD or NAMESPACE/POD")
-    _add_namespace(explain.add_argument, "namespace of the pod (default: that of the kubeconfig's context)")
+    why = "explain why a pod is pending, or why a group of pods does not start, by the running scheduler"
+    explain = command("explain", why, "[flags] [pod | group] [NAMESPACE/]NAME", _EXIT_CODES)
+    named = "the pod, as NAME or NAMESPACE/NAME; after the word group it is a PodGroup"
+    explain.add_argument("key", nargs="+", type=pod_key, action=_Named, metavar="NAME", help=named)
+    _add_namespace(explain.add_argument, "namespace of the pod or group (default: that of the kubeconfig's context)")
+    which = "API group of the PodGroup, if several have the name (default: the first of these)"
+    explain.add_argument("--api-group", choices=API_GROUPS, default="", help=which)
     whether = "say whether pods would fit, and where, without a change of the cluster"
     what_if = command("what-if", whether, "[flags]", _EXIT_CODES)
     _add_question(what_if.add_argument)
@@ -53,8 +59,20 @@ def add_client_commands(command: _Command, prog: str) -> None:
         _add_access(each.add_argument_group("connection to the scheduler").add_argument)
 
 
+class _Named(argparse.Action):
+    """Store what is explained, `pod` or `group`, and its key. A single word is the key of a pod."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _flag: str | None = None
+    ) -> None:
+        *kinds, namespace.key = values
+        if kinds not in ([], [("", "pod")], [("", "group")]):
+            parser.error("expected one pod, or the word group and one group")
+        namespace.explained = kinds[0][1] if kinds else "pod"
+
+
 def _add_question(add: _Add) -> None:
-    manifests = "manifests of a pod or a workload, and of its claims; - is standard input; may be repeated"
+    manifests = "manifests of a pod or a workload, and of its claims and PodGroup; - is standard input; may be repeated"
     add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
     add("--replicas", type=_replicas, metavar="N", help="number of pods (default: that of the workload, or 1)")
     drain = "find places for the pods of a node, as if it were drained; may be repeated"

@@ -31,6 +31,7 @@ _NAMESPACED: Final = frozenset(
         "Job",
         "PersistentVolumeClaim",
         "Pod",
+        "PodGroup",
         "ReplicaSet",
         "ReplicationController",
         "ResourceClaim",
@@ -48,14 +49,18 @@ class MalformedInput(Exception):
 
 
 def explain(arguments: argparse.Namespace) -> int:
-    """Print the explanation of a pod. Return the exit code."""
+    """Print the explanation of a pod or a group. Return the exit code."""
 
     def prepare() -> _Request:
-        namespace, name = _pod_key(arguments, arguments.pod)
+        is_group = arguments.explained == "group"
+        namespace, name = _pod_key(arguments, arguments.key, arguments.explained)
+        if arguments.api_group and not is_group:
+            raise MalformedInput("--api-group: has an effect only with the word group")
         return lambda client: DebugRequest(
             "GET",
             f"/debug/explain/{namespace or client.namespace}/{name}",
             "/debug/explain/*",
+            query={"group": arguments.api_group} if is_group else {},
             wants_text=arguments.output == "text",
         )
 
@@ -174,11 +179,11 @@ def _placed(value: dict[str, Any], namespace: str) -> dict[str, Any]:
     return {**value, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _pod_key(arguments: argparse.Namespace, key: tuple[str, str]) -> tuple[str, str]:
+def _pod_key(arguments: argparse.Namespace, key: tuple[str, str], what: str = "pod") -> tuple[str, str]:
     """Return namespace and name; the namespace is "" if neither the key nor -n has one."""
     namespace, name = key
     if namespace and arguments.namespace not in {None, namespace}:
-        raise MalformedInput(f"pod {namespace}/{name}: -n names another namespace, {arguments.namespace}")
+        raise MalformedInput(f"{what} {namespace}/{name}: -n names another namespace, {arguments.namespace}")
     return namespace or arguments.namespace or "", name
 
 

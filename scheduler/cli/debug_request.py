@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -67,6 +67,7 @@ class DebugRequest:
     rule: str
     body: bytes | None = None
     wants_text: bool = True
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +171,14 @@ class Client:
         self, session: aiohttp.ClientSession, url: URL, request: DebugRequest, **options: object
     ) -> DebugAnswer:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+        text = {"output": "text"} if request.wants_text else {}
         if self.settings.authorization is not None and url.scheme == "https":
             headers["Authorization"] = self.settings.authorization
         if request.body is not None:
             headers["Content-Type"] = JSON
         exchange = session.request(
             request.method,
-            url.with_path(request.path).with_query({"output": "text"} if request.wants_text else {}),
+            url.with_path(request.path).with_query({**request.query, **text}),
             data=request.body,
             headers=headers,
             allow_redirects=False,

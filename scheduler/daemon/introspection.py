@@ -5,6 +5,8 @@ Only wires things together: paths and formats are those of `server.endpoints`, n
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +15,9 @@ from typing import Final
 import msgspec
 
 from scheduler import __version__
+from scheduler.api.core_v1 import Pod
+from scheduler.api.pod_group import API_GROUPS
+from scheduler.cache.pod_groups import joined
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
@@ -22,6 +27,7 @@ from scheduler.customresources.kopf_watch import Operator
 from scheduler.daemon.leadership import Leadership
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.explainer import outside
+from scheduler.explain.groups.answer import GroupExplanation
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Informers
@@ -42,6 +48,7 @@ PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
 BINDINGS: Final = "bindings"
 _TEXT_MAX: Final = 300
+_PODS_AT_ONCE: Final = 2000
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the scheduling loop has made no progress for this long."""
 
@@ -106,6 +113,7 @@ class Introspection:
             debug_cache=partial(cache_page, scheduler.cluster),
             debug_pod=scheduler.shown,
             explain=self.explain,
+            explain_group=self.explain_group,
             what_if=self.what_if,
             audit=scheduler.audit.page,
             pod_resources=self._pod_resources,
@@ -125,12 +133,35 @@ class Introspection:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
         self._need_cache()
         scheduler = self.scheduler
-        found = await scheduler.questions.answer_to(partial(scheduler.explainer.explain, key))
+        found = await scheduler.questions.answer_to(partial(scheduler.group_explainer.pod, key))
         if found is not None:
             return msgspec.structs.replace(found, remark=self.server_version.remark)
         pods = self.informers.reflectors.get(POD.name)
         pod = pods.store.get(key) if pods is not None else None
         return None if pod is None else outside(pod)
+
+    async def explain_group(self, key: str, api_group: str) -> GroupExplanation | None:
+        """Answer why a group does not start; None if it does not exist. Raises NotReady, TooManyQuestions and ClusterChanged."""
+        self._need_cache()
+        scheduler = self.scheduler
+        found = await scheduler.questions.answer_to(partial(scheduler.group_explainer.group, key, api_group))
+        if found is None:
+            return None
+        others = await self._other_schedulers(key, found.api_group)
+        return msgspec.structs.replace(found, other_schedulers=others, remark=self.server_version.remark)
+
+    async def _other_schedulers(self, key: str, api_group: str) -> dict[str, int]:
+        """Return scheduler name → pods without a node that name the group and this scheduler, which is not ours. O(pods), in pieces."""
+        pods, found = self.informers.reflectors.get(POD.name), Counter[str]()
+        for at, pod in enumerate(list(pods.store) if pods is not None else ()):
+            if at % _PODS_AT_ONCE == _PODS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if not isinstance(pod, Pod) or pod.spec.node_name or pod.spec.scheduler_name in self.scheduler.profiles:
+                continue
+            group = joined(pod)
+            if group is not None and (group.key, API_GROUPS[group.kind]) == (key, api_group):
+                found[pod.spec.scheduler_name] += 1
+        return dict(found)
 
     async def ui_pages(self) -> UiPages:
         """Return all data of the page /ui. Raises NotReady and TooManyQuestions."""

@@ -134,6 +134,18 @@ class DisplacedPod(AnswerPart, frozen=True):
     """The key of the pod that takes its capacity."""
 
 
+class WhatIfGroup(AnswerPart, frozen=True):
+    """A group of the question. All of its pods are counted, also those that exist; fewer than `minimum` are not placed."""
+
+    group: str
+    api_group: str
+    verdict: Verdict
+    cause: str
+    minimum: int
+    pods: int
+    placed: int
+
+
 class WhatIfAnswer(AnswerPart, frozen=True):
     """What `kubestow what-if -o json` prints."""
 
@@ -144,13 +156,14 @@ class WhatIfAnswer(AnswerPart, frozen=True):
     placed: int
     placements: tuple[PlacedPod, ...] = ()
     displaced: tuple[DisplacedPod, ...] = ()
+    groups: tuple[WhatIfGroup, ...] = ()
     explanation: Explanation | None = None
     """Of the first pod that does not fit."""
     is_complete: bool = True
     """False if the time was over before all pods were tried."""
 
 
-_NEXT_STEPS: Final[dict[Move, str]] = {
+NEXT_STEPS: Final[dict[Move, str]] = {
     "user": "change the pod or its claims",
     "administrator": "an administrator changes nodes, volumes, devices or other pods",
     "wait": "wait",
@@ -164,7 +177,7 @@ _POOLS: Final = ("pools that are being updated", "invalid pools")
 
 def as_text(answer: Explanation) -> str:
     """Return the answer for a terminal."""
-    return printable("\n".join(_lines(answer)) + "\n")
+    return printable("\n".join(lines(answer)) + "\n")
 
 
 def what_if_as_text(answer: WhatIfAnswer) -> str:
@@ -174,8 +187,10 @@ def what_if_as_text(answer: WhatIfAnswer) -> str:
 
 def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
     yield answer.cause
+    for group in answer.groups:
+        yield f"{group.group} (PodGroup of {group.api_group}): {group.cause}"
     rows = [f"  {each.pod} → {each.node}" for each in answer.placements]
-    yield from _some(rows, "pods")
+    yield from some(rows, "pods")
     if answer.displaced:
         yield ""
         yield "pods that leave their node:"
@@ -183,24 +198,24 @@ def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
             f"  {each.pod}: {each.source} → {each.to}" if each.to else f"  {each.pod}: {each.source}, {each.cause}"
             for each in answer.displaced
         ]
-        yield from _some(rows, "pods")
+        yield from some(rows, "pods")
     if answer.explanation is not None:
         yield ""
-        yield from _lines(answer.explanation, searched=False)
+        yield from lines(answer.explanation, searched=False)
 
 
-def _some(rows: list[str], what: str) -> Iterator[str]:
+def some(rows: list[str], what: str) -> Iterator[str]:
     yield from rows[:_PODS_SHOWN]
     if len(rows) > _PODS_SHOWN:
         yield f"  … and {len(rows) - _PODS_SHOWN} more {what}"
 
 
-def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
+def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     """Yield the lines; `searched` is False if no fixes were searched for."""
     yield f"{answer.pod}: {answer.cause}"
     yield from (f"note: {answer.remark}",) if answer.remark else ()
     if answer.move != "nobody":
-        yield f"next step: {_NEXT_STEPS[answer.move]}"
+        yield f"next step: {NEXT_STEPS[answer.move]}"
     if answer.bound is not None and answer.bound.score is not None:
         second = f", second best {answer.bound.runner_up} by {answer.bound.margin}" if answer.bound.runner_up else ""
         yield f"score {answer.bound.score}{second}"

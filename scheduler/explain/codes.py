@@ -111,6 +111,10 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "GroupUnschedulable": CodeMeaning(
         "The pod would fit, but too few pods of its group do.", "Look at the pods of the group that fit nowhere."
     ),
+    "GroupRefused": CodeMeaning(
+        "The group cannot be tried: its pods differ, a field of it is not supported, or the nodes together have less than minResources.",
+        "Change what the text names.",
+    ),
     "CapacityNominated": CodeMeaning(
         "The free capacity is kept for nominated pods of equal or higher priority.",
         "Wait for them, or raise the priority.",

@@ -17,6 +17,16 @@ import msgspec
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import ObjectDecoder
+from scheduler.api.pod_group import (
+    COSCHEDULING_POD_GROUP,
+    KINDS,
+    POD_GROUP,
+    VOLCANO_POD_GROUP,
+    CoschedulingPodGroup,
+    GroupKey,
+    PodGroup,
+    VolcanoPodGroup,
+)
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
@@ -33,6 +43,9 @@ _TYPES: Final[Mapping[str, type[Any]]] = {
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "ResourceClaim": ResourceClaim,
     "ResourceSlice": ResourceSlice,
+    POD_GROUP: PodGroup,
+    COSCHEDULING_POD_GROUP: CoschedulingPodGroup,
+    VOLCANO_POD_GROUP: VolcanoPodGroup,
 }
 
 _API_VERSIONS: Final[Mapping[str, str]] = {
@@ -313,6 +326,8 @@ class Overlay:
                 return volumes.claims.get(edit.key) is not None
             case "ResourceClaim":
                 return devices.claims.get(edit.key) is not None
+            case kind if kind in KINDS:
+                return self._cluster.pod_groups.get(GroupKey(kind, edit.key)) is not None
             case "ResourceSlice":
                 return any(each.metadata.name == edit.name for each in devices.slices())
             case _:
@@ -386,6 +401,9 @@ class Overlay:
             case ResourceClaim():
                 devices.claims.set(obj)
                 return partial(devices.claims.remove, obj.key)
+            case PodGroup() | CoschedulingPodGroup() | VolcanoPodGroup():
+                cluster.pod_groups.set(obj)
+                return partial(cluster.pod_groups.remove, obj.group)
             case ResourceSlice():
                 devices.set_slice(obj)
                 return partial(_nothing, devices.remove_slice, edit.name)

@@ -83,7 +83,7 @@ class Explainer:
     """The time after which a search for fixes ends."""
     trial_s: float = TRIAL_S
     """The time after which a trial is given up. Longer where no other pods wait."""
-    _metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)
+    metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)
     """What trials count is not the scheduler's work, and is shown nowhere."""
 
     def explain(self, key: str) -> Steps[Explanation | None]:
@@ -236,12 +236,14 @@ class Explainer:
             **more,
         )
 
-    def rejected(self, info: PodInfo) -> Work[Explanation]:
-        """Explain why a pod fits on no node, without fixes. The pod need not exist."""
-        profile, count = self.profiles[info.pod.spec.scheduler_name], len(self.cluster.nodes)
+    def rejected(self, info: PodInfo, within: NodeSet | None = None) -> Work[Explanation]:
+        """Explain why a pod fits on no node, of these or of all, without fixes. The pod need not exist."""
+        profile, nodes = self.profiles[info.pod.spec.scheduler_name], self.cluster.nodes.present
+        nodes = nodes if within is None else nodes & within
+        count = nodes.bit_count()
         if not count:
             return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
-        found = yield from verdicts(self._runner(profile), info, self.cluster.nodes.present)
+        found = yield from verdicts(self._runner(profile), info, nodes)
         groups = self._groups(info, found)
         code, cause = _cause(groups, found, count)
         facts = _facts(info, profile)
@@ -331,7 +333,7 @@ class Explainer:
         return self._runner_of(dataclasses.replace(profile, post_filter=()))
 
     def _runner_of(self, profile: Profile) -> FrameworkRunner:
-        return FrameworkRunner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
+        return FrameworkRunner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self.metrics)
 
     def _place(self, profile: Profile) -> Place:
         """Return the ordinary attempt of a profile; what it assumes and reserves stays until the placement is undone."""
@@ -349,7 +351,7 @@ class Explainer:
 
     def _cycle(self, runner: FrameworkRunner) -> Cycle:
         return Cycle(
-            {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self._metrics, self.held_back
+            {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self.metrics, self.held_back
         )
 
     # -- parts of the answer -----------------------------------------------------------------------------------------

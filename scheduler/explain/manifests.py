@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from scheduler.api.pod_group import API_GROUPS
 from scheduler.explain.controllers import CREATED_UID
 from scheduler.explain.edits import Edit, Manifest
 from scheduler.explain.questions import Refused
@@ -32,7 +33,7 @@ _WORKLOADS: Final[Mapping[str, str]] = {
     "StatefulSet": "replicas",
 }
 """Kind → the field with the number of its pods."""
-_NEEDED: Final = ("PersistentVolumeClaim", "PriorityClass", "ResourceClaim", "ResourceClaimTemplate")
+_NEEDED: Final = ("PersistentVolumeClaim", "PodGroup", "PriorityClass", "ResourceClaim", "ResourceClaimTemplate")
 
 T = TypeVar("T")
 
@@ -196,7 +197,7 @@ class Manifests:
     manifests: Sequence[Mapping[str, Any]]
     default_class: str = ""
     shared: list[Edit] = field(default_factory=list, init=False)
-    """Claims to be created once, before all pods."""
+    """Claims and groups to be created once, before all pods."""
     _pods: list[tuple[str, Manifest]] = field(default_factory=list, init=False)
     """Where each manifest with pods is in the question, and the manifest."""
     _priorities: dict[str, int] = field(default_factory=lambda: dict(SYSTEM_PRIORITIES), init=False)
@@ -279,6 +280,8 @@ class Manifests:
             name, namespace = self._named(where, kind, manifest)
             self._claim_templates[f"{namespace}/{name}"] = dict(manifest["spec"])
             self._sizes[f"{namespace}/{name}"] = _size(manifest)
+        elif kind == "PodGroup":
+            self._add_group(where, manifest)
         elif kind == "PriorityClass":
             _check(manifest, _ClassManifest, where)
             name, _ = self._named(where, kind, manifest)
@@ -286,6 +289,19 @@ class Manifests:
         else:
             kinds = ", ".join(sorted(("Pod", *_WORKLOADS, *_NEEDED)))
             raise WrongRequest(f"{where}: kind {kind!r} cannot be placed; expected one of {kinds}")
+
+    def _add_group(self, where: str, manifest: Mapping[str, Any]) -> None:
+        api_group = str(manifest.get("apiVersion", "")).partition("/")[0]
+        kind = next((each for each, served in API_GROUPS.items() if served == api_group), None)
+        if kind is None:
+            raise WrongRequest(
+                f"{where}.apiVersion: no kind of PodGroups; expected one of {', '.join(API_GROUPS.values())}"
+            )
+        _check(manifest, _NeededClaim, where)
+        name, namespace = self._named(where, kind, manifest)
+        kept = {key: value for key, value in manifest["metadata"].items() if key in {"labels", "annotations"} and value}
+        made = {"metadata": kept, "spec": manifest.get("spec") or {}}
+        self.shared.append(Edit("create", kind, name, namespace, manifest=made))
 
     def _named(self, where: str, kind: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
         """Return name and namespace. A generated name differs from all names before. Raises WrongRequest."""

@@ -34,6 +34,10 @@ class Refused(Exception):
     """A question cannot be answered; the text is for the caller."""
 
 
+class ClusterChanged(Refused):
+    """The cluster changed again and again while the question was answered; try again."""
+
+
 class TooManyQuestions(Exception):
     """Too many questions are waiting; try again later."""
 

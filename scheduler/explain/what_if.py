@@ -8,8 +8,9 @@ them. An attempt that takes more than a stretch is given up.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
@@ -18,6 +19,7 @@ import msgspec
 
 from scheduler.api.core_v1 import Pod, controller_of
 from scheduler.api.decode import PartlyReadPod
+from scheduler.api.pod_group import API_GROUPS, GroupKey, group_of
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
 from scheduler.core.terminal import counted
@@ -29,15 +31,18 @@ from scheduler.explain.answer import (
     PlacedPod,
     Verdict,
     WhatIfAnswer,
+    WhatIfGroup,
 )
 from scheduler.explain.changes import node_copy
 from scheduler.explain.controllers import stays, successor
 from scheduler.explain.edits import Edit, Manifest, Overlay, Step
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
+from scheduler.explain.groups.explainer import GroupExplainer
+from scheduler.explain.groups.trial import GroupTrial
 from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodTemplate, WrongRequest
-from scheduler.explain.questions import Refused
-from scheduler.plan import Changed, Departure, NotApplicable, Placement, Plan
+from scheduler.explain.questions import ClusterChanged
+from scheduler.plan import Changed, Departure, NotApplicable, Placement, Plan, Undo
 
 T = TypeVar("T")
 
@@ -55,6 +60,8 @@ _TRIES_MAX: Final = 3
 _RESTARTS_MAX: Final = 3
 _PREEMPTIONS_MAX: Final = 3
 """Attempts of one pod that evict further pods."""
+_GROUP_TRIALS: Final = 2
+"""A group is tried again after its victims have left."""
 _REPORTED_MAX: Final = 1000
 
 _Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=NODES_MAX)]
@@ -79,10 +86,6 @@ def decoded(body: bytes) -> WhatIfRequest:
         raise WrongRequest(str(error)) from None
 
 
-class ClusterChanged(Refused):
-    """The cluster changed again and again while the question was answered; try again."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A pod to place. Of one `group` no further pod is tried after one that does not fit."""
@@ -94,6 +97,8 @@ class _Candidate:
     """Return edits, and a function that returns the pod under these edits, which raises NotApplicable."""
     source: str = ""
     """The node that a displaced pod leaves."""
+    whole: GroupKey | None = None
+    """The group of pods that it names."""
 
 
 @dataclass(eq=False)
@@ -101,11 +106,12 @@ class WhatIf:
     """Answers questions with the profiles in force."""
 
     explainer: Explainer
+    groups: GroupExplainer
 
     def answer(self, request: WhatIfRequest) -> Steps[WhatIfAnswer]:
         """Answer the question. Raises WrongRequest and ClusterChanged."""
         for _ in range(_RESTARTS_MAX):
-            run = _Run(self.explainer, request)
+            run = _Run(self.explainer, self.groups, request)
             try:
                 return (yield from run.steps())
             except RecursionError:
@@ -123,6 +129,7 @@ class _Run:
     """One try to answer a question."""
 
     explainer: Explainer
+    groups: GroupExplainer
     request: WhatIfRequest
     changes: Plan = field(init=False)
     _placed: dict[str, str] = field(default_factory=dict, init=False)
@@ -130,6 +137,9 @@ class _Run:
     _preempted: list[DisplacedPod] = field(default_factory=list, init=False)
     _refused: dict[object, str] = field(default_factory=dict, init=False)
     """Group of pods → why one of them does not fit."""
+    _group_answers: list[WhatIfGroup] = field(default_factory=list, init=False)
+    _additional: int = field(default=0, init=False)
+    """Pods without a node whose groups start without them."""
     _leaving: list[_Candidate] = field(default_factory=list, init=False)
     _explanation: Explanation | None = field(default=None, init=False)
     _spent_s: float = field(default=0.0, init=False)
@@ -163,6 +173,11 @@ class _Run:
             candidate = candidates.popleft()
             if candidate.group in self._refused:
                 self._note_refused(candidate)
+            elif (group := self._whole(candidate)) is not None:
+                mates = [each for each in candidates if each.whole == group]
+                candidates = deque(each for each in candidates if each.whole != group)
+                if not (yield from self._place_group(group, [candidate, *mates])):
+                    candidates.extendleft(replace(each, whole=None) for each in (*reversed(mates), candidate))
             elif not (yield from self._tried(candidate)):
                 candidates.appendleft(candidate)
                 break
@@ -328,9 +343,10 @@ class _Run:
             made = template.plan(name)
             return made.edits, partial(self._created, made.manifest, model if not made.edits else [])
 
+        whole = self._named_group(template)
         for name in template.names:
             key = f"{template.namespace}/{name}"
-            yield _Candidate(template.where, key, template.priority, partial(plan, name))
+            yield _Candidate(template.where, key, template.priority, partial(plan, name), whole=whole)
 
     def _created(self, manifest: Manifest, model: list[PodInfo]) -> PodInfo:
         metadata, spec = manifest["metadata"], manifest["spec"]
@@ -350,21 +366,16 @@ class _Run:
 
     def _place(self, candidate: _Candidate) -> Steps[None]:
         """Place one pod, with preemption if it needs and may; note where, or why it does not fit."""
-        before = with_claims = len(self.changes)
-        edits, pod = candidate.planned()
+        before = len(self.changes)
         try:
-            for edit in edits:
-                if edit.verb == "create" and self._overlay.exists(edit):
-                    continue  # the pod uses the existing claim
-                self.changes.add(partial(self._overlay.applied_edit, edit))
-            with_claims = len(self.changes)
-            info = pod()
+            info = self._made(candidate)
         except NotApplicable as error:
             self.changes.drop(before)
             if not candidate.source:
                 raise WrongRequest(f"{candidate.key}: {error}") from error
             self._displace(candidate.key, candidate.source, cause=str(error))
             return
+        with_claims = len(self.changes)
         victims: list[PodInfo] = []
         why = ""
         for _ in range(_PREEMPTIONS_MAX):
@@ -388,6 +399,121 @@ class _Run:
         self.changes.drop(before)
         self._refuse(candidate, why)
 
+    def _made(self, candidate: _Candidate) -> PodInfo:
+        """Create the claims of a pod, and return it. Raises NotApplicable."""
+        edits, pod = candidate.planned()
+        for edit in edits:
+            if edit.verb == "create" and self._overlay.exists(edit):
+                continue  # the pod uses the existing claim
+            self.changes.add(partial(self._overlay.applied_edit, edit))
+        return pod()
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    def _named_group(self, template: PodTemplate) -> GroupKey | None:
+        """Return the group that the pods of the manifest name, if their profile places pods of groups together."""
+        metadata, spec = template.pod["metadata"], template.pod["spec"]
+        about = {"name": template.where, "namespace": template.namespace}
+        about |= {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+        named = {"schedulingGroup": spec["schedulingGroup"]} if spec.get("schedulingGroup") else {}
+        profile = self.explainer.profiles[self._profile_of(spec.get("schedulerName") or "")]
+        try:
+            return (
+                group_of(self._overlay.decoded("Pod", {"metadata": about, "spec": named}))
+                if profile.starts_groups
+                else None
+            )
+        except NotApplicable as error:
+            raise WrongRequest(str(error)) from error
+
+    def _whole(self, candidate: _Candidate) -> GroupKey | None:
+        """Return the group with which the pod is placed; None if it is placed alone."""
+        groups, group = self._cluster.pod_groups, candidate.whole
+        return group if group is not None and (groups.get(group) is not None or groups.is_served(group.kind)) else None
+
+    def _place_group(self, group: GroupKey, candidates: Sequence[_Candidate]) -> Steps[bool]:
+        """Place the pods of a group with those of it that wait already, or none of them, with preemption if need be.
+
+        Return False, and do nothing, if its pods are placed one by one.
+        """
+        before, victims = len(self.changes), list[PodInfo]()
+        infos = yield from self._joined(candidates)
+        with_pods = len(self.changes)
+        for _ in range(_GROUP_TRIALS):
+            trial = yield from self._trial(self.groups.trial_with(group, infos, self.changes), limit_s=math.inf)
+            if isinstance(trial, str):
+                break
+            trial.begin()
+            try:
+                yield from self._trial(trial.work(), limit_s=trial.limit_s)
+            except TookTooLong:
+                self._gave_up = True
+            if trial.nodes:
+                self._note_group(group, candidates, trial, victims)
+                return True
+            if trial.preemption is None or not trial.preemption.victims:
+                break
+            victims = list(trial.preemption.victims)
+            self.changes.drop(with_pods)
+            for victim in victims:
+                self.changes.add(Departure(self._cluster, victim))
+        if trial:
+            self._note_group(group, candidates, trial, ())
+        self.changes.drop(before)
+        return bool(trial)
+
+    def _joined(self, candidates: Iterable[_Candidate]) -> Steps[list[PodInfo]]:
+        """Create the pods and their claims, and make the pods members of their group."""
+        infos = []
+        for candidate in candidates:
+            try:
+                info = self._made(candidate)
+            except NotApplicable as error:
+                raise WrongRequest(f"{candidate.key}: {error}") from error
+            self.changes.add(partial(self._member, info.pod))
+            infos.append(info)
+            yield from self._paced()
+        return infos
+
+    def _member(self, pod: Pod) -> Undo:
+        groups, group = self._cluster.pod_groups, group_of(pod)
+        before = groups.members(group).get(pod.key) if group is not None else None
+        groups.pod_changed(before, pod)
+        return partial(groups.pod_changed, pod, before)
+
+    def _note_group(
+        self, group: GroupKey, candidates: Sequence[_Candidate], trial: GroupTrial | str, victims: Iterable[PodInfo]
+    ) -> None:
+        wanted, groups = self._cluster.pod_groups.get(group), self._cluster.pod_groups
+        nodes = trial.nodes if isinstance(trial, GroupTrial) else {}
+        why = (
+            trial.summary(wanted.topology_key if wanted is not None else "") if isinstance(trial, GroupTrial) else trial
+        )
+        verdict: Verdict = ("fitsAfter" if victims else "fits") if nodes else "doesNotFit"
+        self._group_answers.append(
+            WhatIfGroup(
+                group=group.key,
+                api_group=API_GROUPS[group.kind],
+                verdict=verdict,
+                cause=why,
+                minimum=groups.least(group),
+                pods=len(groups.members(group)),
+                placed=len(nodes),
+            )
+        )
+        if not nodes:
+            if isinstance(trial, GroupTrial) and self._explanation is None:
+                self._explanation = trial.explanation
+            self._refuse(candidates[0], why)
+            return
+        for victim in victims:
+            self._note_preempted(victim, group.key)
+        for candidate in candidates:
+            if candidate.key in nodes:
+                self._placed[candidate.key] = nodes[candidate.key]
+            else:
+                self._additional += 1
+
     def _cycle(self, info: PodInfo) -> Cycle:
         name = info.pod.spec.scheduler_name
         if name not in self._cycles:
@@ -396,13 +522,15 @@ class _Run:
 
     def _note_placed(self, candidate: _Candidate, node: str, victims: list[PodInfo]) -> None:
         for victim in victims:
-            by = candidate.key
-            gone = DisplacedPod(pod=victim.key, source=victim.node_name, cause=f"preempted by {by}", preempted_by=by)
-            self._preempted.append(gone)
+            self._note_preempted(victim, candidate.key)
         if candidate.source:
             self._displace(candidate.key, candidate.source, to=node)
         else:
             self._placed[candidate.key] = node
+
+    def _note_preempted(self, victim: PodInfo, by: str) -> None:
+        gone = DisplacedPod(pod=victim.key, source=victim.node_name, cause=f"preempted by {by}", preempted_by=by)
+        self._preempted.append(gone)
 
     def _note_refused(self, candidate: _Candidate, why: str = "") -> None:
         if candidate.source:
@@ -425,9 +553,12 @@ class _Run:
             self._began += resumed - paused
             self._overhead_s = paused - now + self._turn - resumed
 
-    def _trial(self, work: Work[T]) -> Steps[T]:
-        """Run the work to its end, and let the event loop run in between; return the result. Raises TookTooLong."""
-        limit_s = self.explainer.trial_s - (self._clock.now() - self._turn)
+    def _trial(self, work: Work[T], *, limit_s: float | None = None) -> Steps[T]:
+        """Run the work to its end, and let the event loop run in between; return the result. Raises TookTooLong.
+
+        Without a limit it has the rest of the stretch.
+        """
+        limit_s = self.explainer.trial_s - (self._clock.now() - self._turn) if limit_s is None else limit_s
         trial = paced(work, self._clock, self.changes.suspended, limit_s=limit_s, aside_s=self._overhead_s)
         try:
             while True:
@@ -449,7 +580,7 @@ class _Run:
     def _answer(self, replicas: int, *, is_complete: bool) -> WhatIfAnswer:
         moved = sum(1 for each in self._displaced.values() if each.to)
         verdict: Verdict = "fits"
-        if len(self._placed) < replicas or moved < len(self._displaced) or not is_complete:
+        if len(self._placed) + self._additional < replicas or moved < len(self._displaced) or not is_complete:
             verdict = "doesNotFit"
         elif self._preempted:
             verdict = "fitsAfter"
@@ -472,6 +603,7 @@ class _Run:
             placed=len(self._placed),
             placements=tuple(PlacedPod(pod=pod, node=node) for pod, node in self._placed.items())[:_REPORTED_MAX],
             displaced=(*self._displaced.values(), *self._preempted)[:_REPORTED_MAX],
+            groups=tuple(self._group_answers),
             explanation=self._explanation,
             is_complete=is_complete,
         )

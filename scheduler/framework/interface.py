@@ -162,6 +162,8 @@ class AttemptMode:
     """Nodes that are left out. What the attempt says about them has no meaning."""
     within: NodeSet | None = None
     """The nodes that exist for the attempt, and that it counts; None for all."""
+    shares: bool = False
+    """Whether the pod may use what is in flight for other pods of its group."""
 
     def allows(self, slot: int) -> bool:
         """Return whether the node at this slot may be chosen."""

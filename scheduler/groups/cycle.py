@@ -8,7 +8,7 @@ refused, the victims are chosen whose end would let it fit (scheduler/groups/pre
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -71,37 +71,38 @@ class GroupCycle:
         preferred: Sequence[Sequence[Domain]],
     ) -> Work[GroupOutcome]:
         plan, began = Plan(self.cluster), self.clock.now()
-        self.cluster.is_planning = True
+        plan.begin()
         try:
-            nominated = {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
-            ongoing = self._ongoing(members, nominated)
+            nominated = self.nominated(members)
+            ongoing = self.ongoing(members, nominated)
             with self.nominator.without(queued.info for queued in members):
-                found = yield from self._search(plan, members, least, domains, preferred, nominated)
+                found = yield from self.search(plan, members, least, domains, preferred, nominated)
                 if not (found.is_placed or found.error):
-                    found.preemption = ongoing or (yield from self._preemption(plan, members, least, domains))
+                    found.preemption = ongoing or (yield from self.preemption(plan, members, least, domains))
             if found.is_placed:
                 yield from plan.keep()
             return found
         finally:
             plan.end()
-            self.cluster.is_planning = False
             self.metrics.group_algorithm(self.clock.now() - began)
 
-    def _search(  # noqa: PLR0917 (the attempt's own arguments)
+    def search(  # noqa: PLR0917 (the attempt's own arguments)
         self,
         plan: Plan,
         members: Sequence[QueuedPodInfo],
         least: int,
         domains: Sequence[Domain] | None,
-        preferred: Sequence[Sequence[Domain]],
-        nominated: Mapping[str, str],
+        preferred: Sequence[Sequence[Domain]] = (),
+        nominated: Mapping[str, str] = MappingProxyType({}),
     ) -> Work[GroupOutcome]:
+        """Place the pods in the plan, without preemption. Their nominations must be out of force. Raises DomainError."""
+        base = len(plan)
         for level in preferred:
             with contextlib.suppress(DomainError):  # too many domains: the next list has fewer of them
                 found = yield from self._in_one_domain(plan, members, len(members), level)
                 if found.is_placed:
                     return found
-            yield from plan.dropping(0)
+            yield from plan.dropping(base)
         if domains is None:
             search = GroupSearch(self.cycle, self.cluster, plan, members, least, nominated=nominated)
             return (yield from search.run())
@@ -128,6 +129,7 @@ class GroupCycle:
         if len(members) * len(tried) > limit:
             self.cycle.rng.shuffle(tried)  # so that each of them has its turn when the attempt is repeated
         tried = tried or list(domains[:1])  # for the verdicts of the pods
+        base = len(plan)
         results: list[GroupOutcome] = []
         attempts = 0
         for domain in tried:
@@ -137,7 +139,7 @@ class GroupCycle:
             found = yield from search.run()
             if found.error or (found.is_placed and found.placed_count == len(members)):
                 return found
-            yield from plan.dropping(0)
+            yield from plan.dropping(base)
             results.append(found)
             attempts += search.attempts
             for uid, outcome in found.outcomes.items():
@@ -151,7 +153,7 @@ class GroupCycle:
             ).run()
             if found.is_placed:
                 return found
-        yield from plan.dropping(0)
+        yield from plan.dropping(base)
         if len(results) < len(tried):
             text = (
                 f"{len(results)} of {len(domains)} topology domains were tried with {attempts} attempts, none fits yet"
@@ -164,7 +166,11 @@ class GroupCycle:
 
     # -- preemption --------------------------------------------------------------------------------------------------
 
-    def _ongoing(self, members: Sequence[QueuedPodInfo], nominated: Mapping[str, str]) -> GroupPreemption | None:
+    def nominated(self, members: Iterable[QueuedPodInfo]) -> dict[str, str]:
+        """Return the nodes to which pods of the group are nominated, by uid."""
+        return {queued.uid: node for queued in members if (node := self.nominator.node_of(queued.uid))}
+
+    def ongoing(self, members: Sequence[QueuedPodInfo], nominated: Mapping[str, str]) -> GroupPreemption | None:
         """Return that pods of lower priority, or devices of pods that have left, are not gone yet from a nominated node."""
         waiting = self.cycle.runners[members[0].profile].profile.group_wait
         for queued in members:
@@ -180,10 +186,10 @@ class GroupCycle:
                     return GroupPreemption(ONGOING, nodes=nominated)
         return None
 
-    def _preemption(
+    def preemption(
         self, plan: Plan, members: Sequence[QueuedPodInfo], least: int, domains: Sequence[Domain] | None
     ) -> Work[GroupPreemption | None]:
-        """Return which pods have to leave so that the group fits, or why that does not help."""
+        """Return which pods have to leave so that the group fits, or why that does not help. None of them may be in the plan."""
         first = members[0]
         rule = self.cycle.runners[first.profile].profile.group_preemption
         if rule is None:

@@ -35,6 +35,7 @@ class Domain:
 
     nodes: NodeSet
     is_hopeless: bool
+    value: str
 
 
 def domains(
@@ -57,7 +58,7 @@ def domains(
     sums = _Sums(cluster, wanted.topology_key, values)
     is_hopeless, used_share = sums.lack(members, least), sums.used_share()
     order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], -used_share[at], values[at]))
-    return [Domain(labelled[values[at]], bool(is_hopeless[at])) for at in order]
+    return [Domain(labelled[values[at]], bool(is_hopeless[at]), values[at]) for at in order]
 
 
 def preferred(
@@ -84,7 +85,7 @@ def preferred(
         )
         levels.append(
             [
-                Domain(nodes, bool(is_hopeless[at]))
+                Domain(nodes, bool(is_hopeless[at]), values[at])
                 for at in order
                 for within in (allowed if allowed is not None else (None,))
                 if (nodes := labelled[values[at]] if within is None else labelled[values[at]] & within.nodes)

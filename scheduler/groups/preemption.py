@@ -45,7 +45,7 @@ NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 
 @dataclass(eq=False, repr=False)
 class VictimSearch:
-    """The search for victims of one group. `search` has an empty plan, and keeps it so.
+    """The search for victims of one group. `search` has placed nothing, and keeps it so.
 
     Upstream: pkg/scheduler/framework/preemption/podgrouppreemption.go PodGroupEvaluator
     """
@@ -69,9 +69,9 @@ class VictimSearch:
             if not (yield from self._one_by_one()) and not (yield from self._without_all()):
                 return GroupPreemption("", self._outcomes)
             victims = yield from self._needed()
-            yield from self.search.plan.dropping(0)
+            yield from self.search.plan.dropping(self.search.base)
         finally:
-            self.search.plan.drop(0)
+            self.search.plan.drop(self.search.base)
         if not victims:
             return GroupPreemption("")
         names = {pod.node_name for pod in victims}
@@ -110,7 +110,7 @@ class VictimSearch:
     def _without_all(self) -> Work[bool]:
         """Search as if all pods had left that may be evicted; return whether enough pods are placed. O(pods on nodes)."""
         search, cluster = self.search, self.search.cluster
-        yield from search.plan.dropping(0)
+        yield from search.plan.dropping(search.base)
         self._nodes, preemptor = {}, self.order[0].info
         within = cluster.nodes.priorities.below(preemptor.priority)
         if search.within is not None:
@@ -153,7 +153,7 @@ class VictimSearch:
     def _fit_without(self, victims: Iterable[PodInfo]) -> Work[bool]:
         """Return whether the pods fit on their nodes if only these victims leave."""
         plan, cycle, cluster = self.search.plan, self.search.cycle, self.search.cluster
-        yield from plan.dropping(0)
+        yield from plan.dropping(self.search.base)
         for victim in victims:
             plan.add(Departure(cluster, victim))
         for queued in self.order:

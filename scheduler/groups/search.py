@@ -61,7 +61,7 @@ class GroupSearch:
     """Attempts of pods, and questions which nodes are feasible for one."""
     by_scores: AttemptMode = field(init=False)
     _packed: AttemptMode = field(init=False)
-    _base: int = field(init=False)
+    base: int = field(init=False)
     """The length of the plan before the first placement."""
     _pins: Mapping[str, str] = field(default_factory=dict, init=False)
     """By uid, the only nodes that these pods may have now."""
@@ -69,9 +69,9 @@ class GroupSearch:
     _failed: QueuedPodInfo | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.by_scores = AttemptMode(preempts=False, within=self.within)
+        self.by_scores = AttemptMode(preempts=False, within=self.within, shares=True)
         self._packed = replace(self.by_scores, packs=True)
-        self._base = len(self.plan)
+        self.base = len(self.plan)
 
     def run(self) -> Work[GroupOutcome]:
         """Place enough of the pods; then the plan is in force."""
@@ -131,14 +131,14 @@ class GroupSearch:
         if len(members) > _DEPTH_FIRST_PODS:
             return False
         before, self._attempts_left = self.outcomes, max(2 * len(members), _DEPTH_FIRST_ATTEMPTS // self.domain_count)
-        yield from self.plan.dropping(self._base)
+        yield from self.plan.dropping(self.base)
         self.outcomes = {}
         needed, rest = members[-self.least :], members[: -self.least]
         if (yield from self._descend(needed, 0)):
             self._attempts_left = len(rest)
             yield from self._place_each(rest, self._packed)
             return True
-        yield from self.plan.dropping(self._base)
+        yield from self.plan.dropping(self.base)
         self.outcomes = before
         return False
 
@@ -154,7 +154,7 @@ class GroupSearch:
                 return False
             if (yield from self._descend(members, at + 1)):
                 return True
-            yield from self.plan.dropping(self._base + at)
+            yield from self.plan.dropping(self.base + at)
             tried |= self.cluster.nodes.by_name((outcome.assumed.node_name,))
         return False
 
@@ -163,7 +163,7 @@ class GroupSearch:
 
         Ends as soon as the rest cannot be enough. Then all placements of this round are taken back.
         """
-        yield from self.plan.dropping(self._base)
+        yield from self.plan.dropping(self.base)
         self.outcomes, self._failed = {}, None
         placed = 0
         for at, queued in enumerate(members):
@@ -180,8 +180,30 @@ class GroupSearch:
         is_error = self._failed is not None and isinstance(self.outcomes[self._failed.uid], SchedulingFailed)
         if placed >= self.least and not is_error:
             return True
-        yield from self.plan.dropping(self._base)
+        yield from self.plan.dropping(self.base)
         return False
+
+    def fill(self) -> Work[int]:
+        """Place as many of the pods as fit, also if they are too few: the best of three orders. Then that plan is in force.
+
+        Returns their number. O(attempts: 4 per pod).
+        """
+        kinds = by_kind(self.members)
+        hardest = in_turn((yield from self.hardest_first(kinds)), kinds)
+        orders = [(hardest, self.by_scores), (hardest, self._packed), (hardest[::-1], self._packed)]
+        if len(kinds) == 1 and not _depends_on_mates(self.members[0].info):
+            del orders[1:]
+        counts = []
+        for members, mode in orders:
+            counts.append((yield from self._filled(members, mode)))
+        best = max(range(len(orders)), key=counts.__getitem__)
+        return counts[-1] if best == len(orders) - 1 else (yield from self._filled(*orders[best]))
+
+    def _filled(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[int]:
+        yield from self.plan.dropping(self.base)
+        self.outcomes = {}
+        yield from self._place_each(members, mode)
+        return len(self.plan) - self.base
 
     def _place_each(self, members: Iterable[QueuedPodInfo], mode: AttemptMode) -> Work[None]:
         """Place those of the pods that fit."""
@@ -213,7 +235,7 @@ class GroupSearch:
         outcome = yield from self.cycle.attempt(queued.info, queued.attempts, mode=mode)
         if isinstance(outcome, Scheduled):
             self.plan.add(Placement(self.cluster, outcome))
-            yield from self.plan.dropping(self._base)
+            yield from self.plan.dropping(self.base)
         return isinstance(outcome, Scheduled)
 
     def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:
@@ -222,7 +244,7 @@ class GroupSearch:
         for kind, members in kinds.items():
             info = members[0].info
             self.attempts += 1
-            nodes = yield from self.cycle.feasible(info, self.within)
+            nodes = yield from self.cycle.feasible(info, self.by_scores)
             keys[kind] = (nodes.bit_count(), -self._share(info), info.key)
             yield
         return sorted(keys, key=keys.__getitem__)

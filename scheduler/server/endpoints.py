@@ -24,8 +24,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.explain.answer import EXIT_CODES, Explanation, WhatIfAnswer, as_text, what_if_as_text
-from scheduler.explain.questions import Refused, TooManyQuestions
-from scheduler.explain.what_if import ClusterChanged, WhatIfRequest, decoded
+from scheduler.explain.groups.answer import GroupExplanation, group_as_text
+from scheduler.explain.questions import ClusterChanged, Refused, TooManyQuestions
+from scheduler.explain.what_if import WhatIfRequest, decoded
 from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
@@ -94,6 +95,8 @@ class EndpointSources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     explain: Callable[[str], Awaitable[Explanation | None]]
+    explain_group: Callable[[str, str], Awaitable[GroupExplanation | None]]
+    """Gets `namespace/name` and an API group, "" for any."""
     what_if: Callable[[WhatIfRequest], Awaitable[WhatIfAnswer]]
     audit: Callable[[], object]
     sample: Callable[[], None] = field(default=lambda: None)
@@ -315,16 +318,19 @@ class Endpoints:
         return _json(self._sources.audit())
 
     async def _explain(self, request: web.Request) -> web.StreamResponse:
-        """Answer in JSON, or with `?output=text` as text."""
+        """Answer about a pod in JSON, or with `?output=text` as text; with `?group` about a group, `?group=API-GROUP` chooses it."""
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        api_group = request.query.get("group")
+        if api_group is not None:
+            group = await self._answered(self._sources.explain_group(key, api_group))
+            if isinstance(group, web.Response):
+                return group
+            what = f"no group {key}" + (f" of {api_group}" if api_group else "")
+            return _missing(what) if group is None else _shown(request, group, group_as_text, group.exit_code)
         found = await self._answered(self._sources.explain(key))
         if isinstance(found, web.Response):
             return found
-        if found is None:
-            missing = _text(f"there is no pod {key}\n", status=404)
-            missing.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
-            return missing
-        return _shown(request, found, as_text, found.exit_code)
+        return _missing(f"no pod {key}") if found is None else _shown(request, found, as_text, found.exit_code)
 
     async def _what_if(self, request: web.Request) -> web.StreamResponse:
         """Answer a question in JSON (docs/explain.md), or with `?output=text` as text.
@@ -451,6 +457,12 @@ def _refused(refusal: Refusal) -> web.Response:
 
 def _not_found() -> web.Response:
     return _text("404 page not found\n", status=404)
+
+
+def _missing(what: str) -> web.Response:
+    response = _text(f"there is {what}\n", status=404)
+    response.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
+    return response
 
 
 def _last(response: web.Response) -> web.Response:

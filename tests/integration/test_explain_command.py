@@ -95,6 +95,9 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert (code, err) == (2, "")
         assert yaml.safe_load(out)["exitCode"] == 2
 
+        code, out, err = await cluster.run("explain", "group", "none", user=ANN)
+        assert (code, out, err) == (3, "", "kubestow: there is no group default/none\n")
+
         code, out, err = await cluster.run("explain", "none", user=ANN)
         assert (code, out, err) == (3, "", "kubestow: there is no pod default/none\n")
 
@@ -136,6 +139,39 @@ async def test_a_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert (code, out) == (3, "")
         assert err.startswith("kubestow: 400 ")
         assert set(cluster.cluster.rig.pods()) == {"large", socket.gethostname()}
+
+
+GROUP = """
+apiVersion: scheduling.x-k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: training}
+spec: {minMember: 3}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: training}
+spec:
+  parallelism: 3
+  template:
+    metadata: {labels: {scheduling.x-k8s.io/pod-group: training}}
+    spec: {schedulerName: kubestow, containers: [{name: c, image: none, resources: {requests: {cpu: "2"}}}]}
+"""
+
+
+async def test_a_question_about_a_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four CPUs hold two of three pods, so that none is placed."""
+    manifest = tmp_path / "group.yaml"
+    manifest.write_text(GROUP)
+    async with explained(tmp_path, capsys) as cluster:
+        question = ("what-if", "-f", str(manifest))
+        code, out, err = await cluster.run(*question, user=ANN)
+        assert (code, err) == (2, "")
+        said = "default/training (PodGroup of scheduling.x-k8s.io): 2 of 3 pods fit together, and 3 have to\n"
+        assert out.startswith(f"0 of 3 pods fit\n{said}")
+
+        code, out, err = await cluster.run(*question, "--add-node-like=n1", user=ANN)
+        assert (code, err) == (0, "")
+        assert "an attempt now places 3 of 3 pods\n" in out
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,15 @@ class AllocationState:
                 for claim_uid, allocation in deferred.items():
                     self.hold(claim_uid, allocation)
 
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Make changes at once until the block ends, also within `still`: a plan takes its own ones back and repeats them."""
+        was_still, self._is_deferring = self._is_deferring, False
+        try:
+            yield
+        finally:
+            self._is_deferring = was_still
+
     def hold(self, claim_uid: str, allocation: AllocationResult | None) -> None:
         """Set the devices that the claim has now; None if it has none."""
         if self._is_deferring:

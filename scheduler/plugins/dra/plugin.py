@@ -151,7 +151,7 @@ class DynamicResources:
             return _unresolvable(str(error))
         if not claims and not served:
             return SKIP
-        if self._cluster.is_planning:
+        if state.mode.shares:
             claims = self._as_planned(device_state, claims)
         rejection = self._check_claims(device_state, claims, pod)
         if rejection is not None:

@@ -86,6 +86,9 @@ def test_the_way_to_the_scheduler() -> None:
     [
         pytest.param("explain", id="no pod"),
         pytest.param("explain a b", id="two pods"),
+        pytest.param("explain group a b", id="two groups"),
+        pytest.param("explain group a/b/c", id="a key of a group with three parts"),
+        pytest.param("explain group a --api-group=apps", id="an API group without groups"),
         pytest.param("explain a/b/c", id="a key with three parts"),
         pytest.param("explain ../x", id="a path"),
         pytest.param("explain Web", id="no name"),
@@ -267,6 +270,23 @@ def test_the_exit_code_is_that_of_the_answer(
     assert scheduler.requests == [("GET", "/debug/explain/shop/web?output=text")]
 
 
+@pytest.mark.parametrize(
+    ("argv", "path"),
+    [
+        ("explain pod demo/web", "/debug/explain/demo/web?output=text"),
+        ("explain group", "/debug/explain/default/group?output=text"),
+        ("explain group demo/g", "/debug/explain/demo/g?group=&output=text"),
+        ("explain group g -n shop -o json", "/debug/explain/shop/g?group="),
+        ("explain group demo/g --api-group=scheduling.x-k8s.io", "/debug/explain/demo/g?group=scheduling.x-k8s.io&output=text"),
+    ],
+)  # fmt: skip
+def test_what_is_explained(scheduler: Scheduler, argv: str, path: str) -> None:
+    scheduler.response = (200, "the answer", "1")
+
+    assert cli.main([*argv.split(), "--server", scheduler.url]) == 1
+    assert scheduler.requests == [("GET", path)]
+
+
 def test_json_is_printed_as_it_is(scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:
     scheduler.response = (200, '{"exitCode": 2}\n', None)
 
@@ -310,6 +330,12 @@ def test_an_answer_without_an_exit_code(scheduler: Scheduler, capsys: pytest.Cap
     ("argv", "said"),
     [
         pytest.param("explain demo/web -n shop", "pod demo/web: -n names another namespace, shop", id="two namespaces"),
+        pytest.param("explain group demo/g -n shop", "group demo/g: -n names another namespace, shop", id="of a group"),
+        pytest.param(
+            "explain g --api-group=scheduling.k8s.io",
+            "--api-group: has an effect only with the word group",
+            id="a kind of pods",
+        ),
         pytest.param("what-if", "nothing to place: give manifests by -f, or nodes by --drain", id="no question"),
     ],
 )

@@ -14,8 +14,8 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Inva
 from scheduler.customresources.what_ifs import WhatIfObjects
 from scheduler.explain.answer import WhatIfAnswer
 from scheduler.explain.manifests import WrongRequest
-from scheduler.explain.questions import TooManyQuestions
-from scheduler.explain.what_if import ClusterChanged, WhatIfRequest
+from scheduler.explain.questions import ClusterChanged, TooManyQuestions
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import METADATA_LIST
 from scheduler.kube.writes.own_objects import REFERENCES, WHAT_IFS, WhatIfWriter

@@ -252,6 +252,21 @@ def test_what_a_question_takes_back_wakes_no_pod(
     assert (state(sched), news(sched)) == before
 
 
+async def test_an_explanation_releases_no_claim_that_is_reserved_for_the_pod() -> None:
+    """A binding that fails releases it; a trial that is taken back must not."""
+    sched = DeviceHarness(devices=1)
+    sched.holds("c", "d0", users=("p",))
+    sched.pod("p", cpu="1", **device_of("c"))
+    sched.parts.inbox.apply()
+
+    found = finish(sched.parts.explainer.explain("default/p"))
+    await sched.turns()
+
+    assert found is not None
+    assert found.code == "Fits"
+    assert sched.writer.claim_writes == []
+
+
 def test_news_from_before_a_question_is_kept() -> None:
     sched = with_storage()
     sched.cluster.volumes.given_back["PersistentVolume", "other"] = None

@@ -16,7 +16,8 @@ from scheduler.core.cooperative import finish
 from scheduler.cycle import Scheduled
 from scheduler.explain.answer import WhatIfAnswer, what_if_as_text
 from scheduler.explain.manifests import WrongRequest
-from scheduler.explain.what_if import ClusterChanged, WhatIf, WhatIfRequest, decoded
+from scheduler.explain.questions import ClusterChanged
+from scheduler.explain.what_if import WhatIf, WhatIfRequest, decoded
 from tests.unit.harness import SchedulerHarness, StepClock, manifest, read_pod, typed
 
 HOSTNAME = "kubernetes.io/hostname"

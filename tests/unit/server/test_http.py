@@ -12,9 +12,10 @@ import aiohttp
 import pytest
 
 from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.groups.answer import GroupExplanation
 from scheduler.explain.manifests import WrongRequest
-from scheduler.explain.questions import TooManyQuestions
-from scheduler.explain.what_if import ClusterChanged, WhatIfRequest
+from scheduler.explain.questions import ClusterChanged, TooManyQuestions
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources, NotReady, Remark
 from tests.unit.server.test_listening import listening, sources
@@ -81,6 +82,22 @@ async def _explained(key: str) -> Explanation | None:
     )
 
 
+async def _explained_group(key: str, api_group: str) -> GroupExplanation | None:
+    if key != "a/g" or api_group not in {"", "scheduling.k8s.io"}:
+        return None
+    return GroupExplanation(
+        group=key,
+        api_group="scheduling.k8s.io",
+        verdict="fitsAfter",
+        exit_code=1,
+        code="GroupIncomplete",
+        cause="2 of 3 pods exist",
+        move="user",
+        minimum=3,
+        members={"gated": 2},
+    )
+
+
 async def _answered(request: WhatIfRequest) -> WhatIfAnswer:
     """Answer; the nodes to drain choose an error."""
     for name in request.drain:
@@ -107,6 +124,7 @@ async def server() -> AsyncIterator[Server]:
         debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
         explain=_explained,
+        explain_group=_explained_group,
         what_if=_answered,
         audit=lambda: {"passes": 3},
     )
@@ -135,6 +153,13 @@ async def server() -> AsyncIterator[Server]:
             "a/b: the cluster has no nodes\nnext step: an administrator changes nodes, volumes, devices or other pods\n\nno fix was found\n",
         ),
         ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
+        (
+            "/debug/explain/a/g?group&output=text",
+            200,
+            "a/g (PodGroup of scheduling.k8s.io): 2 of 3 pods exist\nnext step: change the pods or their group\npods: 2 gated; it starts with 3\n",
+        ),
+        ("/debug/explain/a/b?group", 404, "there is no group a/b\n"),
+        ("/debug/explain/a/g?group=scheduling.x-k8s.io", 404, "there is no group a/g of scheduling.x-k8s.io\n"),
         ("/debug/explain/a/many", 429, "429 too many questions are waiting; try again\n"),
         ("/debug/explain/a/early", 503, "503 the cache is not filled yet\n"),
         ("/debug/audit", 200, '{\n  "passes": 3\n}\n'),

@@ -94,7 +94,7 @@ def sources(
 ) -> EndpointSources:
     """Empty pages, except for these."""
 
-    async def unexplained(_: str) -> None:
+    async def unexplained(*_: str) -> None:
         return None
 
     async def unanswered(_: WhatIfRequest) -> WhatIfAnswer:
@@ -109,6 +109,7 @@ def sources(
         debug_cache=debug_cache,
         debug_pod=lambda _: None,
         explain=unexplained,
+        explain_group=unexplained,
         what_if=unanswered,
         audit=dict,
     )

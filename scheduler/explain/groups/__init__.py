@@ -1,0 +1,1 @@
+"""Explanations of groups of pods."""
