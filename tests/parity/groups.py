@@ -37,7 +37,7 @@ _POD: Final = re.compile(
 )
 
 
-class Api(Protocol):
+class GroupApi(Protocol):
     """What a scenario needs of an API server."""
 
     async def create(self, item: Json) -> None: ...
@@ -133,7 +133,7 @@ def recorded(version: str) -> dict[str, Json]:
     return read
 
 
-async def verdict(scene: GroupScene, api: Api, start: Callable[[], AbstractAsyncContextManager[None]]) -> Json:
+async def verdict(scene: GroupScene, api: GroupApi, start: Callable[[], AbstractAsyncContextManager[None]]) -> Json:
     """Return the answer of the scheduler that `start` runs. The API server is empty before."""
     for item in scene.objects():
         await api.create(item)
@@ -150,7 +150,7 @@ async def verdict(scene: GroupScene, api: Api, start: Callable[[], AbstractAsync
     return found
 
 
-async def _answer(scene: GroupScene, api: Api) -> Json:
+async def _answer(scene: GroupScene, api: GroupApi) -> Json:
     pods = {each["metadata"]["name"]: each for each in await api.items("Pod")}
     members = [pods[name] for name in scene.members]
     gone = [name for name in scene.lows if name not in pods or pods[name]["metadata"].get("deletionTimestamp")]
