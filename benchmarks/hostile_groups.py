@@ -6,12 +6,12 @@ without a turn for other tasks. The last two columns are the memory before, and 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,11 +124,11 @@ async def measured(build: Callable[[SchedulerHarness], None]) -> tuple[float, fl
     return took_s, stretches.longest_s, bound
 
 
-async def main() -> None:
+async def main(names: Iterable[str]) -> None:
     """Print one row per case."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     print("case        seconds  longest ms   bound   MiB before  after")
-    for name in sys.argv[1:] or CASES:
+    for name in names:
         gc.collect()
         before = _resident_mib()
         took_s, longest_s, bound = await measured(CASES[name])
@@ -138,4 +138,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile_groups", description=__doc__)
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], metavar="CASE", help=", ".join(CASES))
+    asyncio.run(main(parser.parse_args().cases or CASES))
