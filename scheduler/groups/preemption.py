@@ -137,7 +137,8 @@ class VictimSearch:
             return False
         if (yield from self._fit_without(victims.values())):
             self._victims = victims
-        return True
+        # Otherwise every one of them has to be looked at: no pod may leave only because there were too many to check.
+        return len(self._victims) * len(self._nodes) <= _MOST_CHECKS
 
     def _needed(self) -> Work[tuple[PodInfo, ...]]:
         """Return the victims without those that the group does not need."""

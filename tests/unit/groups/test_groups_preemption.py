@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import Forbidden
+from scheduler.groups import preemption
 from tests.examples import examples
 from tests.unit.cache.picture import check_sums
 from tests.unit.groups.test_groups import GROUPED, NAMES, bound, conditions, harness
@@ -344,6 +345,18 @@ async def test_pods_leave_only_for_a_group_that_starts() -> None:
         started += has_begun
 
     assert started >= 0.9 * fitting
+
+
+async def test_too_many_victims_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then pods leave only by the choices one by one, and still only for a group that starts."""
+    monkeypatch.setattr(preemption, "_MOST_CHECKS", 0)
+    left = 0
+    for seed in range(examples(20)):
+        is_placeable, has_begun, victims = await _filled(seed)
+        assert (is_placeable and has_begun) or not victims
+        left += len(victims)
+
+    assert left
 
 
 async def test_devices_that_are_given_back_cost_no_other_victim() -> None:
