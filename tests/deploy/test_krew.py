@@ -164,7 +164,7 @@ def test_the_program_starts_the_package(installed: Path, tmp_path: Path) -> None
     wrong = ended([installed, "explain", "a", "b"], env=env)
 
     assert (helped.returncode, helped.stdout.startswith("usage: kubectl kubestow explain ")) == (0, True)
-    assert (wrong.returncode, "unrecognized arguments: b" in wrong.stderr) == (3, True)
+    assert (wrong.returncode, "error: expected one pod, or the word group and one group" in wrong.stderr) == (3, True)
 
     (package / "kubectl-kubestow").unlink()
     old = ended([installed, "explain", "a"], env=env)
