@@ -4,11 +4,11 @@
 # With the feature gate GenericWorkload (beta, off by default) a PodGroup that does not fit preempts as a whole: all pods of lower
 # priority leave a copy of the cluster, the group is placed there once, and each pod comes back if the group still fits on its nodes.
 # Here two nodes of 4 CPUs have one low pod of 3 CPUs each, and the group has two pods of 2 CPUs, which fit on one node together. In
-# the empty copy the two are spread over both nodes, so neither low pod can come back. 1.38.0-beta.0 evicts one.
+# the empty copy the two are spread over both nodes, so neither low pod can come back. A kube-scheduler 1.38.0-beta.0 on a real
+# control plane evicts one; not all of its modules are served, so this script has 1.37.2 alone.
 #
-# Installs: Go modules k8s.io/kubernetes v1.37.2 and v1.38.0-beta.0 and what they require. Needs Go. Output that was seen:
-#   1.37.2: 2 pods evicted
-#   1.38.0-beta.0: 1 pods evicted
+# Installs: Go modules k8s.io/kubernetes v1.37.2 and what it requires. Needs Go. Output that was seen:
+#   2 pods evicted
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -83,7 +83,7 @@ func main() {
 	check(pods.Create(ctx, pod("p2", "2", high, ""), metav1.CreateOptions{}))
 
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	informers := scheduler.NewInformerFactory(client, 0)
+	informers := scheduler.NewInformerFactory(client, 0, nil)
 	sched, err := scheduler.New(ctx, client, informers, nil, profile.NewRecorderFactory(broadcaster))
 	if err != nil {
 		panic(err)
@@ -112,18 +112,14 @@ GO
 staging="api apiextensions-apiserver apimachinery apiserver client-go cloud-provider cluster-bootstrap component-base component-helpers \
   controller-manager cri-api cri-client csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kms kube-aggregator \
   kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils pod-security-admission streaming"
-seen=""
-for version in 1.37.2 1.38.0-beta.0; do
-  printf 'module finding\n\ngo 1.26.0\n' > go.mod
-  rm -f go.sum
-  for name in $staging; do
-    go mod edit -replace "k8s.io/$name=k8s.io/$name@v0.${version#1.}"
-  done
-  go mod edit -require "k8s.io/kubernetes@v$version"
-  go mod tidy -e >/dev/null 2>&1
-  go build -o finding .
-  answer=$(./finding 2>/dev/null)
-  echo "$version: $answer"
-  seen="$seen$answer;"
+printf 'module finding\n\ngo 1.26.0\n' > go.mod
+for name in $staging; do
+  go mod edit -replace "k8s.io/$name=k8s.io/$name@v0.37.2"
 done
-[ "$seen" = "2 pods evicted;1 pods evicted;" ]
+go mod edit -require k8s.io/kubernetes@v1.37.2
+go mod tidy -e >/dev/null 2>&1
+go build -o finding .
+
+answer=$(./finding 2>/dev/null)
+echo "$answer"
+[ "$answer" = "2 pods evicted" ]
