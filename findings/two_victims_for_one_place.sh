@@ -64,8 +64,8 @@ func main() {
 		}
 	}
 	for _, name := range []string{"a", "b"} {
-		room := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("10")}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: room, Capacity: room}}
+		allocatable := v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourcePods: resource.MustParse("10")}
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Allocatable: allocatable, Capacity: allocatable}}
 		check(client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}))
 	}
 	check(pods.Create(ctx, pod("x", "3", 2, "a"), metav1.CreateOptions{}))
