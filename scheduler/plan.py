@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import AllocationResult
+from scheduler.api.resource_v1 import AllocationResult, claim_keys
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.core.cooperative import Work
@@ -205,10 +205,8 @@ class Departure:
     def _devices_alone(self, info: PodInfo) -> list[tuple[str, AllocationResult]]:
         """Return the allocations that become free with the pod: of claims that no other pod has reserved."""
         found = []
-        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
-        for each in info.pod.spec.resource_claims:
-            name = each.resource_claim_name or made.get(each.name)
-            claim = self._cluster.devices.claims.get(f"{info.pod.metadata.namespace}/{name}") if name else None
+        for key in claim_keys(info.pod):
+            claim = self._cluster.devices.claims.get(key)
             allocation = self._cluster.devices.use.held(claim.uid) if claim is not None else None
             if claim is not None and allocation is not None and len(claim.status.reserved_for) <= 1:
                 found.append((claim.uid, allocation))

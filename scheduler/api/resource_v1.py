@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from scheduler.api.core_v1 import NodeSelector
+from scheduler.api.core_v1 import NodeSelector, Pod
 from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, NamespacedObject
 from scheduler.api.quantity import Quantity
 from scheduler.core import api_json as apijson
@@ -420,3 +420,13 @@ class DeviceClassSpec(Frozen, frozen=True):
 
 class DeviceClass(ClusterObject, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
+
+
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """Return `namespace/name` of each ResourceClaim of the pod once, in the order of the entries.
+
+    A claim of a template that is not created yet has no name, and an entry may need no claim: they are left out.
+    """
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    names = (each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims)
+    return tuple(dict.fromkeys(f"{pod.metadata.namespace}/{name}" for name in names if name))

@@ -24,6 +24,7 @@ from scheduler.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
     bare_name,
+    claim_keys,
     full_name,
 )
 from scheduler.api.storage_v1 import (
@@ -230,13 +231,6 @@ def attached(site: Site) -> Iterator[Option]:
 def claims_of(site: Site) -> dict[str, ResourceClaim | None]:
     """Return the pod's device claims by key; None for a claim that does not exist."""
     return {key: site.cluster.devices.claims.get(key) for key in claim_keys(site.pod)}
-
-
-def claim_keys(pod: Pod) -> list[str]:
-    """Return the keys of the pod's device claims; a claim of a template that is not created yet has none."""
-    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-    names = [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
-    return [f"{pod.metadata.namespace}/{name}" for name in names if name]
 
 
 def _templates(pod: Pod) -> dict[str, str]:

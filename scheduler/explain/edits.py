@@ -29,7 +29,7 @@ from scheduler.api.pod_group import (
 )
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
+from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice, claim_keys
 from scheduler.api.storage_v1 import CSINode, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.explain.controllers import CREATED_UID, node_copy_of, stays
@@ -346,10 +346,8 @@ class Overlay:
             claim = self._cluster.volumes.claims.get(f"{metadata.namespace}/{name}")
             if volume.ephemeral is not None and claim is not None:
                 yield Edit("patch", "PersistentVolumeClaim", name, metadata.namespace)
-        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
-        for each in spec.resource_claims:
-            named = each.resource_claim_name or made.get(each.name)
-            held = self._cluster.devices.claims.get(f"{metadata.namespace}/{named}") if named else None
+        for key in claim_keys(info.pod):
+            held = self._cluster.devices.claims.get(key)
             if held is not None and all(user.uid == info.uid for user in held.status.reserved_for):
                 yield Edit("patch", "ResourceClaim", held.metadata.name, metadata.namespace)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import CPU, PodInfo
+from scheduler.api.resource_v1 import claim_keys
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.core import nodeset
@@ -27,7 +28,6 @@ from scheduler.core.terminal import counted
 from scheduler.cycle import Scheduled
 from scheduler.explain.answer import Explanation
 from scheduler.explain.changes import node_copy
-from scheduler.explain.claim_changes import claim_keys
 from scheduler.explain.edits import Overlay
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps

@@ -39,19 +39,6 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> tuple[str | None, bool]:
     raise Unresolved(f'pod "{pod.key}": ResourceClaim not created yet')
 
 
-def claim_keys(pod: Pod) -> tuple[str, ...]:
-    """Return `namespace/name` of each claim whose name is known; changes of these claims concern the pod."""
-    keys = []
-    for entry in pod.spec.resource_claims:
-        try:
-            name, _ = claim_name(pod, entry)
-        except Unresolved:
-            continue
-        if name is not None:
-            keys.append(f"{pod.metadata.namespace}/{name}")
-    return tuple(dict.fromkeys(keys))
-
-
 def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
     """Return each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2).
 

@@ -25,6 +25,7 @@ from scheduler.api.resource_v1 import (
     ExactDeviceRequest,
     ResourceClaim,
     ResourceSlice,
+    claim_keys,
 )
 from scheduler.cache.devices.claim_tracker import gives_back, is_made_for
 from scheduler.cache.devices.manager import may_be_devices
@@ -33,7 +34,7 @@ from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import EventHint, Hint, Topics
-from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of
+from scheduler.plugins.dra.claims import Unresolved, claim_name, claims_of
 
 _ANY: Final = Action.ADD | UPDATE | Action.DELETE
 _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE

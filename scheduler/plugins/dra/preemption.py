@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim, claim_keys
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse, HypotheticalState
 from scheduler.cache.devices.device_holds import DeviceHold
 from scheduler.cache.devices.manager import SharedDRAManager
@@ -28,7 +28,6 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
-from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.error_nodes import TimedOut

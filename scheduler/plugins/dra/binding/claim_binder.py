@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.api.resource_v1 import ResourceClaim, claim_keys
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.framework.handle import Handle
@@ -21,7 +21,7 @@ from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
 from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts
 from scheduler.plugins.dra.binding.double_check import DeviceDoubleCheck
 from scheduler.plugins.dra.binding.extended_resource_claim import ExtendedResourceClaimWriter
-from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, not_owned
+from scheduler.plugins.dra.claims import NAMED_ANEW, not_owned
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
 from scheduler.plugins.dra.state import DeviceState
 

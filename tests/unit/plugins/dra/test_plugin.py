@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
-from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest, ResourceClaim
+from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest, ResourceClaim, claim_keys
 from scheduler.cache.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, FILTER_TIMEOUT
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
-from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of, not_owned
+from scheduler.plugins.dra.claims import Unresolved, claim_name, claims_of, not_owned
 from scheduler.plugins.dra.scoring import has_alternatives
 from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
