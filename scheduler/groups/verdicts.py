@@ -116,7 +116,8 @@ class GroupVerdicts:
         self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome
     ) -> Iterator[tuple[QueuedPodInfo, Outcome]]:
         """Yield the outcome of each pod."""
-        error, text = found.error, "" if found.is_placed else self._text(group, members, found)
+        is_counted = not found.is_placed or len(found.outcomes) < len(members)
+        error, text = found.error, self._counts(group, members, found, found.outcomes) if is_counted else ""
         tail = "" if found.is_placed or found.refusal else self._tail(group, members, found)
         is_confined, preemption = self.is_confined(group), found.preemption
         is_waiting = preemption is not None and bool(preemption.nodes)
@@ -133,8 +134,7 @@ class GroupVerdicts:
             elif isinstance(outcome, Unschedulable) and not found.is_placed:
                 outcome.nominate = ""  # a refused group holds no capacity
             elif outcome is None:
-                own = self._text(group, members, found) if found.is_placed else self._parent_text(group, text)
-                outcome = self._refused(queued, own)
+                outcome = self._refused(queued, text if found.is_placed else self._parent_text(group, text))
             if preemption is not None and isinstance(outcome, Unschedulable):
                 outcome.nominate = preemption.nodes.get(queued.uid, "")
                 outcome.diagnosis.unschedulable_plugins |= preemption.plugins
@@ -164,7 +164,7 @@ class GroupVerdicts:
             return found.refusal_reason, found.refusal + self._tail(group, members, found)
         if found.error:
             return SCHEDULER_ERROR, f"failed to schedule other pod from a pod group: {found.error}"
-        text = self._text(group, members, found) + self._tail(group, members, found)
+        text = self._counts(group, members, found, found.outcomes) + self._tail(group, members, found)
         unfit = (
             f"; {queued.info.pod.metadata.name}: {outcome.message}"
             for queued in members
@@ -174,13 +174,10 @@ class GroupVerdicts:
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
-    def _text(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
-        """Return why the group was refused, as kube-scheduler of this version says it: the numbers of its pods."""
-        return self._counts(group, members, found, found.outcomes)
-
     def _counts(
         self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome, outcomes: Mapping[str, Outcome]
     ) -> str:
+        """Return why the group was refused, as kube-scheduler of this version says it: the numbers of its pods."""
         groups, is_new = self.cluster.pod_groups, GROUP_TEXTS in self.gates
         least = groups.least(group) if groups.get(group) is not None else found.least
         placed = sum(isinstance(outcome, Scheduled) for outcome in outcomes.values())
