@@ -198,12 +198,11 @@ class GroupCycle:
             return GroupPreemption(NEVER)
         if not self.cluster.nodes.priorities.below(first.info.priority):
             return GroupPreemption(NO_VICTIMS)
-        attempts, first_found = 0, None
+        attempts, first_found, kinds = 0, None, by_kind(members)
         for within in (each.nodes for each in domains) if domains is not None else (None,):
             if attempts >= ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
                 break
             search = GroupSearch(self.cycle, self.cluster, plan, members, least, within)
-            kinds = by_kind(members)
             order = in_turn((yield from search.hardest_first(kinds)), kinds)
             # If not all pods are needed, those that fit on the most nodes come first.
             order = [*order[-least:], *reversed(order[:-least])]

@@ -116,8 +116,7 @@ class VictimSearch:
         if search.within is not None:
             within &= search.within
         on_nodes = (pod for slot in nodeset.each(within) for pod in list(cluster.nodes.pods(slot).values()))
-        units = (self.rule.unit_of(pod) for pod in on_nodes if self.rule.may_evict(pod, preemptor))
-        self._victims = {pod.uid: pod for unit in units for pod in unit}
+        self._victims = self._whole_units(pod for pod in on_nodes if self.rule.may_evict(pod, preemptor))
         if len(self._victims) > _MOST_LEAVING:
             return False
         for victim in self._victims.values():
@@ -131,14 +130,17 @@ class VictimSearch:
         self._nodes = {uid: outcome.assumed.node_name for uid, outcome in outcomes if isinstance(outcome, Scheduled)}
         # Most of those that have left are on other nodes: they are put back together.
         taken = set(self._nodes.values())
-        units = (self.rule.unit_of(pod) for pod in self._victims.values() if pod.node_name in taken)
-        victims = {pod.uid: pod for unit in units for pod in unit}
+        victims = self._whole_units(pod for pod in self._victims.values() if pod.node_name in taken)
         if len(victims) * len(self._nodes) > _MOST_CHECKS:
             return False
         if (yield from self._fit_without(victims.values())):
             self._victims = victims
         # Otherwise every one of them has to be looked at: no pod may leave only because there were too many to check.
         return len(self._victims) * len(self._nodes) <= _MOST_CHECKS
+
+    def _whole_units(self, pods: Iterable[PodInfo]) -> dict[str, PodInfo]:
+        """Return by uid the pods, and those that leave together with one of them."""
+        return {pod.uid: pod for each in pods for pod in self.rule.unit_of(each)}
 
     def _needed(self) -> Work[tuple[PodInfo, ...]]:
         """Return the victims without those that the group does not need."""
