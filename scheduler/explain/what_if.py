@@ -413,16 +413,14 @@ class _Run:
     def _named_group(self, template: PodTemplate) -> GroupKey | None:
         """Return the group that the pods of the manifest name, if their profile places pods of groups together."""
         metadata, spec = template.pod["metadata"], template.pod["spec"]
+        profile = self.explainer.profiles[self._profile_of(spec.get("schedulerName") or "")]
+        if not profile.starts_groups:
+            return None
         about = {"name": template.where, "namespace": template.namespace}
         about |= {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
         named = {"schedulingGroup": spec["schedulingGroup"]} if spec.get("schedulingGroup") else {}
-        profile = self.explainer.profiles[self._profile_of(spec.get("schedulerName") or "")]
         try:
-            return (
-                group_of(self._overlay.decoded("Pod", {"metadata": about, "spec": named}))
-                if profile.starts_groups
-                else None
-            )
+            return group_of(self._overlay.decoded("Pod", {"metadata": about, "spec": named}))
         except NotApplicable as error:
             raise WrongRequest(str(error)) from error
 

@@ -111,16 +111,14 @@ class GroupExplainer:
             return (yield from self._of_pods(waiting, f"the profile {profile.name} places pods one by one", about))
         if (found := self._not_tried(group, members, about)) is not None:
             return found
-        lacking = self.verdicts.lacks(group)
-        if lacking <= 0 and not self.verdicts.is_confined(group):
+        least = self._needed(group)
+        if not least:
             text = "it has started" if about["has_started"] else "enough pods are placed"
             text = text if about["minimum"] is not None else "its pods start one by one"
             return (yield from self._of_pods(waiting, f"{text}; {counted(len(waiting), 'pod')} without a node", about))
-        least = max(1, lacking)
         about |= {"needed": least, "tried": len(members.tried)}
         if len(members.tried) < least:
-            text = f"{counted(len(members.held), 'pod')} held back, and {least} have to be placed together"
-            return (yield from self._of_pods([info for info, _ in members.held], text, about))
+            return (yield from self._of_pods([info for info, _ in members.held], _too_few(members, least), about))
         return (yield from self._tried(group, members.tried, least, about))
 
     # -- groups that are not tried -----------------------------------------------------------------------------------
@@ -234,12 +232,11 @@ class GroupExplainer:
         tried = [*sorted(members.tried, key=lambda each: each.order), *(QueuedPodInfo(info, now) for info in added)]
         if (refusal := self.verdicts.refusal(group, tried)) is not None:
             return refusal.refusal
-        lacking = self.verdicts.lacks(group)
-        if lacking <= 0 and not self.verdicts.is_confined(group):
+        least = self._needed(group)
+        if not least:
             return ""
-        least = max(1, lacking)
         if len(tried) < least:
-            return f"{self._name(group)}: {counted(len(members.held), 'pod')} held back, and {least} have to be placed together"
+            return f"{self._name(group)}: {_too_few(members, least)}"
         try:
             domains = self.verdicts.domains(group, tried, least)
         except DomainError as error:
@@ -255,6 +252,11 @@ class GroupExplainer:
 
     def _profile(self, info: PodInfo) -> Profile:
         return self.explainer.profiles[info.pod.spec.scheduler_name]
+
+    def _needed(self, group: GroupKey) -> int:
+        """Return how many pods an attempt has to place together; 0 if they are placed one by one."""
+        lacking = self.verdicts.lacks(group)
+        return max(1, lacking) if lacking > 0 or self.verdicts.is_confined(group) else 0
 
     def _least(self, group: GroupKey) -> int:
         return self.explainer.cluster.pod_groups.least(group)
@@ -289,6 +291,10 @@ class GroupExplainer:
         is_waiting = queued.place is Place.WAITING
         found.states["waiting" if is_waiting else "backOff" if queued.place in IN_BACKOFF else "ready"] += 1
         found.tried.append(QueuedPodInfo(info, queued.queued_at, queued.attempts, order=queued.order))
+
+
+def _too_few(members: _Members, least: int) -> str:
+    return f"{counted(len(members.held), 'pod')} held back, and {least} have to be placed together"
 
 
 def _answer(
