@@ -27,7 +27,7 @@ exit codes:
   130  the command was interrupted"""
 
 API_GROUPS: Final = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")
-"""Those of the kinds of groups, in the scheduler's order."""
+"""Those of the kinds of groups, in the scheduler's order; repeated here for the same reason."""
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 _Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]

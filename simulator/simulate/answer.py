@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -17,7 +17,6 @@ Share = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Named = Annotated[str, Meta(min_length=1)]
 PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
-SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -178,11 +177,6 @@ def answer(outcome: Outcome) -> Answer:
         resources=[_resource(each) for each in outcome.fills],
         explanations=list(outcome.explanations),
     )
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the answer."""
-    return {"$schema": SCHEMA_ID, "title": "kubestow simulate -o json", **msgspec.json.schema(Answer)}
 
 
 def _summary(outcome: Outcome) -> Summary:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import NEXT_STEPS, AnswerPart, Explanation, Move, PlacedPod, Verdict, lines, some
@@ -138,9 +135,3 @@ def _plan_lines(answer: GroupExplanation) -> Iterator[str]:
         yield f"{pin.pod} is tied to {counted(pin.nodes, 'node')}{f' ({named})' if named else ''} by {pin.claim}"
     if answer.blocking:
         yield "without a node: " + ", ".join(answer.blocking[:8]) + (", …" if len(answer.blocking) > 8 else "")
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the answer."""
-    draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "title": "kubestow explain group -o json", **msgspec.json.schema(GroupExplanation)}

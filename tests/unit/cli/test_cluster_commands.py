@@ -14,6 +14,7 @@ import pytest
 import structlog
 from aiohttp import web
 
+from scheduler.api.pod_group import API_GROUPS
 from scheduler.cli import client_flags, cluster_commands, kubectl_plugin, main as cli
 from scheduler.cli.cluster_commands import MalformedInput, Question, access, read_manifests
 from scheduler.cli.debug_request import Access
@@ -432,3 +433,7 @@ def test_completion_by_kubectl(words: list[str], printed: list[str], capsys: pyt
 
 def test_the_limits_of_the_flags_are_those_of_the_scheduler() -> None:
     assert (client_flags.REPLICAS_MAX, client_flags.NODES_MAX) == (manifests.REPLICAS_MAX, what_if.NODES_MAX)
+
+
+def test_the_api_groups_of_the_flag_are_those_of_the_scheduler() -> None:
+    assert tuple(API_GROUPS.values()) == client_flags.API_GROUPS

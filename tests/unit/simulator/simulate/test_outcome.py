@@ -38,7 +38,7 @@ from simulator.simulate.report import ROWS, as_json, as_table
 from tests.support.clock import VirtualClock
 from tests.support.jsonschema import mistakes
 from tests.unit.kube.scripted import LeapingClock
-from tools.simulate_schema import page
+from tools.answer_schemas import page
 
 
 def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> AnnotatedPod:
@@ -329,8 +329,8 @@ def valid() -> Object:
 
 
 def test_the_file_is_that_of_the_types() -> None:
-    """Else: python -m tools.simulate_schema > docs/simulate.schema.json"""
-    assert SCHEMA.read_text() == page()
+    """Else: python -m tools.answer_schemas"""
+    assert SCHEMA.read_text() == page(SCHEMA.name)
 
 
 @pytest.mark.parametrize(("change", "mistake"), [
