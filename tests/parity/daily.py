@@ -33,7 +33,7 @@ def marks(version: str, key: str) -> Any:
 
 def marks_of_scene(version: str, key: str) -> Any:
     """Return the marks of a test of this scenario with extenders in this version."""
-    is_special = extenders.recorded(version)[key] != extenders.recorded(MINOR)[key]
+    is_special = extenders.ANSWERS.of(version)[key] != extenders.ANSWERS.of(MINOR)[key]
     return () if is_special else nightly_unless_default(version)
 
 

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from aiohttp import web
 
 from tests.e2e.controlplane.harness import scheduler_config
+from tests.parity.answers import HERE, Answers
 from tests.parity.api import ScenarioApi, put, put_budgets, put_pods, wipe
 from tests.parity.scenario import Scenario, named, scenario
 from tests.parity.words import Json
 from tests.support.extender import Behaviour, TestExtender, extender, filtering, names, scoring
 
-HERE: Final = Path(__file__).parent
+ANSWERS: Final = Answers("extender")
 SCHEDULER_NAME: Final = "extended"
 _VERBS: Final = {"filter": "filterVerb", "prioritize": "prioritizeVerb", "bind": "bindVerb", "preempt": "preemptVerb"}
 _PATIENCE_S: Final = 60.0
@@ -50,19 +49,6 @@ class Scene:
 def scenes() -> list[Scene]:
     read = yaml.safe_load((HERE / "extenders.yaml").read_text(encoding="utf-8"))
     return [Scene(scenario("extenders", short), tuple(given)) for short in read for given in [short.pop("extenders")]]
-
-
-def recordings_of(version: str) -> Path:
-    """Return the file with the verdicts of kube-scheduler of this minor version."""
-    return HERE / f"extender_recordings_{version}.json"
-
-
-@functools.cache
-def recorded(version: str) -> dict[str, Json]:
-    """Return the verdicts of kube-scheduler by scenario, and the source of them as `provenance`. Empty if there are none."""
-    file = recordings_of(version)
-    read: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return read
 
 
 async def verdict(

@@ -7,22 +7,20 @@ the gates for groups; `test_group_recordings` replays Kubestow.
 from __future__ import annotations
 
 import asyncio
-import functools
-import json
 import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import yaml
 
 from tests.e2e.cluster import node, pod
+from tests.parity.answers import HERE, Answers
 from tests.parity.words import Json
 
-HERE: Final = Path(__file__).parent
+ANSWERS: Final = Answers("group")
 SCHEDULER_NAME: Final = "together"
 GATES: Final = "--feature-gates=GenericWorkload=true"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling=true"
@@ -118,19 +116,6 @@ def scenes() -> list[GroupScene]:
         )
         for each in read
     ]
-
-
-def recordings_of(version: str) -> Path:
-    """Return the file with the answers of kube-scheduler of this minor version."""
-    return HERE / f"group_recordings_{version}.json"
-
-
-@functools.cache
-def recorded(version: str) -> dict[str, Json]:
-    """Return the answers of kube-scheduler by scenario, and their source as `provenance`. Empty if there are none."""
-    file = recordings_of(version)
-    read: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    return read
 
 
 async def verdict(scene: GroupScene, api: GroupApi, start: Callable[[], AbstractAsyncContextManager[None]]) -> Json:

@@ -8,13 +8,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 
 from aiohttp import ClientSession
 
 from tests.e2e.controlplane.build import MINOR, binaries
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.parity import extenders, recordings
+from tests.parity import extenders
 from tests.parity.api import Remote, make_lasting
 from tests.parity.words import Json
 
@@ -65,11 +64,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     found = asyncio.run(record(parser.parse_args().only))
-    before = extenders.recorded(MINOR)
-    kept = {scene.key: found.get(scene.key, before.get(scene.key)) for scene in extenders.scenes()}
-    provenance = asdict(recordings.provenance_of(binaries() / "kube-scheduler"))
-    text = json.dumps({"provenance": provenance, **kept}, indent=1, ensure_ascii=False)
-    extenders.recordings_of(MINOR).write_text(text + "\n", encoding="utf-8")
+    names = (scene.key for scene in extenders.scenes())
+    extenders.ANSWERS.write(MINOR, found, names, binaries() / "kube-scheduler")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from functools import partial
 
 from aiohttp import ClientSession
@@ -17,7 +16,7 @@ from aiohttp import ClientSession
 from tests.e2e.cluster import Cluster
 from tests.e2e.controlplane.build import MINOR, binaries
 from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config
-from tests.parity import groups, recordings
+from tests.parity import groups
 from tests.parity.words import Json
 
 _GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
@@ -96,11 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     found, surprises = asyncio.run(record(parser.parse_args().only))
-    before = groups.recorded(MINOR)
-    kept = {scene.id: found.get(scene.id, before.get(scene.id)) for scene in groups.scenes()}
-    provenance = asdict(recordings.provenance_of(binaries() / "kube-scheduler"))
-    text = json.dumps({"provenance": provenance, **kept}, indent=1, ensure_ascii=False)
-    groups.recordings_of(MINOR).write_text(text + "\n", encoding="utf-8")
+    names = (scene.id for scene in groups.scenes())
+    groups.ANSWERS.write(MINOR, found, names, binaries() / "kube-scheduler")
     print(f"{len(found)} scenarios, {surprises} with a difference")  # noqa: T201
     sys.exit(bool(surprises))
 

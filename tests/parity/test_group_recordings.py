@@ -52,9 +52,9 @@ async def test_as_recorded(scene: groups.GroupScene, version: str) -> None:
 
     async with server:
         ours = await groups.verdict(scene, _Simulated(server), start)
-    assert groups.differences(scene, version, groups.recorded(version)[scene.id], ours) == {}
+    assert groups.differences(scene, version, groups.ANSWERS.of(version)[scene.id], ours) == {}
 
 
 def test_all_scenarios_are_recorded() -> None:
     for version in _VERSIONS:
-        assert groups.recorded(version).keys() - {"provenance"} == {scene.id for scene in groups.scenes()}
+        assert groups.ANSWERS.of(version).keys() - {"provenance"} == {scene.id for scene in groups.scenes()}

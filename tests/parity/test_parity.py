@@ -15,7 +15,7 @@ from simulator.apiserver import ApiServer
 from tests.e2e.controlplane.build import RELEASES
 from tests.parity.api import InProcess, make_lasting
 from tests.parity.daily import marks, marks_of_scene
-from tests.parity.extenders import Scene, recorded as recorded_calls, scenes, verdict
+from tests.parity.extenders import ANSWERS, Scene, scenes, verdict
 from tests.parity.known import REASONS, pinned
 from tests.parity.recordings import RECORDED, RUNS, Provenance, Recording, Run
 from tests.parity.replay import Replay
@@ -130,11 +130,11 @@ async def ours(scene: Scene, version: str) -> Json:
 )
 async def test_calls_and_verdict_are_kube_schedulers(scene: Scene, version: str) -> None:
     """All calls in their order per extender, the fields that were sent, texts byte for byte, and the victims."""
-    assert await ours(scene, version) == recorded_calls(version)[scene.key]
+    assert await ours(scene, version) == ANSWERS.of(version)[scene.key]
 
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_every_scenario_with_extenders_is_recorded(version: str) -> None:
     """And nothing else: `python -m tests.parity.record_extenders`."""
-    assert list(recorded_calls(version)) == ["provenance", *(scene.key for scene in SCENES)]
-    assert Provenance(**recorded_calls(version)["provenance"]).flaws(RELEASES[version]) == []
+    assert list(ANSWERS.of(version)) == ["provenance", *(scene.key for scene in SCENES)]
+    assert Provenance(**ANSWERS.of(version)["provenance"]).flaws(RELEASES[version]) == []
