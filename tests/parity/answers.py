@@ -15,7 +15,7 @@ from tests.parity.words import Json
 HERE: Final = Path(__file__).parent
 
 
-class Answers(NamedTuple):
+class RecordedAnswers(NamedTuple):
     """The files of one subject."""
 
     subject: str

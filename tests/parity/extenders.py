@@ -19,13 +19,13 @@ import yaml
 from aiohttp import web
 
 from tests.e2e.controlplane.harness import scheduler_config
-from tests.parity.answers import HERE, Answers
+from tests.parity.answers import HERE, RecordedAnswers
 from tests.parity.api import ScenarioApi, put, put_budgets, put_pods, wipe
 from tests.parity.scenario import Scenario, named, scenario
 from tests.parity.words import Json
 from tests.support.extender import Behaviour, TestExtender, extender, filtering, names, scoring
 
-ANSWERS: Final = Answers("extender")
+ANSWERS: Final = RecordedAnswers("extender")
 SCHEDULER_NAME: Final = "extended"
 _VERBS: Final = {"filter": "filterVerb", "prioritize": "prioritizeVerb", "bind": "bindVerb", "preempt": "preemptVerb"}
 _PATIENCE_S: Final = 60.0

@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 import yaml
 
 from tests.e2e.cluster import node, pod
-from tests.parity.answers import HERE, Answers
+from tests.parity.answers import HERE, RecordedAnswers
 from tests.parity.words import Json
 
-ANSWERS: Final = Answers("group")
+ANSWERS: Final = RecordedAnswers("group")
 SCHEDULER_NAME: Final = "together"
 GATES: Final = "--feature-gates=GenericWorkload=true"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling=true"
