@@ -28,7 +28,8 @@ from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import printable
 from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, load_settings, proxy_for, tls_for
-from scheduler.kube.transport import HttpTransport, through
+from scheduler.kube.http.streams import through
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON, Status
 
 EXIT_CODE_HEADER: Final = "Kubestow-Exit-Code"

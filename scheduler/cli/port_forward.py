@@ -24,7 +24,8 @@ from yarl import URL
 
 from scheduler.cli.leader import Leader, NoAnswer, one_line, rbac_rule
 from scheduler.kube.client_config import Settings
-from scheduler.kube.transport import api_server_socket, through
+from scheduler.kube.http.sockets import api_server_socket
+from scheduler.kube.http.streams import through
 
 PROTOCOL: Final = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1

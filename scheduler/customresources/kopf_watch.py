@@ -22,8 +22,8 @@ import structlog
 from scheduler.core.clock import Clock
 from scheduler.core.retry import Backoff
 from scheduler.customresources.own_objects import OwnObjects
+from scheduler.kube.http.shared_session import SharedSession
 from scheduler.kube.resources import DiscoveryFailed, discover
-from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.metrics.instruments import OperatorInstruments
 

@@ -46,6 +46,7 @@ from scheduler.extenders.messages import WholeObjects
 from scheduler.framework.profile import Profile
 from scheduler.kube.client_config import Settings, load_settings
 from scheduler.kube.events import EventRecorder
+from scheduler.kube.http.shared_session import SharedSession
 from scheduler.kube.informers import Informers
 from scheduler.kube.leader_election import AnotherScheduler, LeaseLost, OtherLeases
 from scheduler.kube.rate_limit import Throttle
@@ -64,7 +65,7 @@ from scheduler.kube.resources import (
 from scheduler.kube.self_check import SelfCheck
 from scheduler.kube.server_version import ServerVersion, server_version
 from scheduler.kube.store import Store
-from scheduler.kube.transport import HttpTransport, SharedSession
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import POD_GROUPS_VERSION, ApiWriter
 from scheduler.kube.writes.own_objects import ProfileWriter, WhatIfWriter

@@ -26,7 +26,7 @@ from scheduler.extenders import messages
 from scheduler.extenders.messages import WholeObjects
 from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictims, Victims
 from scheduler.kube.client_config import as_file, proxy_for, tls_for
-from scheduler.kube.transport import through
+from scheduler.kube.http.streams import through
 
 _ANSWER_BYTES: Final = 4 * 1024 * 1024
 """An answer may be at most this much larger than twice its request, which it may repeat. Reading it blocks the event loop:

@@ -485,28 +485,33 @@ class Renewal:
         self._running: asyncio.Task[None] | None = None
         self._is_forced = False
         self.count = 0
-        """Number of finished renewals. A transport with a smaller number takes over the settings."""
+        """Number of finished renewals. A transport that knows a smaller number takes over the settings."""
 
     def start_if_due(self) -> None:
         """Start a renewal if the last one is a minute old and none runs."""
         if self._settings.renew is not None and self._running is None and self._clock.now() >= self._due_at:
             self._start(force=False)
 
-    async def after_refusal(self) -> bool:
-        """Renew after a 401; return whether there are other credentials to try. Concurrent callers share one renewal.
+    @property
+    def credentials(self) -> tuple[object, ...]:
+        """What a renewal may replace."""
+        return self._settings.authorization, self._settings.tls
 
-        Cancelling the caller does not cancel the renewal.
+    async def after_refusal(self, refused: tuple[object, ...]) -> bool:
+        """Renew after a 401; return whether there are other credentials than `refused`, those of the request.
+
+        Concurrent callers share one renewal. Cancelling the caller does not cancel the renewal.
         """
         if self._settings.renew is None:
             return False
-        before = self._current()
         if self._running is not None:
             was_forced = self._is_forced
             await asyncio.shield(self._running)
-            if was_forced or self._current() != before:
-                return self._current() != before
-        await asyncio.shield(self._running or self._start(force=True))
-        return self._current() != before
+            if was_forced or self.credentials != refused:
+                return self.credentials != refused
+        if self.credentials == refused:
+            await asyncio.shield(self._running or self._start(force=True))
+        return self.credentials != refused
 
     async def close(self) -> None:
         """Cancel a running renewal."""
@@ -514,9 +519,6 @@ class Renewal:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
-
-    def _current(self) -> tuple[object, ...]:
-        return self._settings.authorization, self._settings.tls
 
     def _start(self, *, force: bool) -> asyncio.Task[None]:
         assert self._settings.renew is not None

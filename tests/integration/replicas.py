@@ -15,6 +15,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
+from scheduler.kube.http.http1 import Http1Client
 from scheduler.kube.leader_election import LeaseLost
 from scheduler.kube.transport import HttpTransport
 from scheduler.profiles.reconciler import RequestedProfile
@@ -105,9 +106,13 @@ class Replica:
         daemon, self.daemon = self.daemon, None
         transport = daemon._transport
         assert isinstance(transport, HttpTransport)
-        sessions = [each._session for each in (transport, *transport._others)]
         # At once: a task that handles its cancellation may begin new ones, and these must not be able to send anything.
-        closing = [each.connector.close() for each in sessions if each.connector is not None]
+        closing = []
+        for each in (transport, *transport._others):
+            assert isinstance(each._requests, Http1Client)
+            each._requests.abort()
+            if each._streams.session.connector is not None:
+                closing.append(each._streams.session.connector.close())
         for task in self._begun:
             task.cancel()
         await asyncio.gather(transport.close(), *closing)

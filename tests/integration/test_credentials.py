@@ -14,7 +14,8 @@ import yaml
 
 from scheduler.config.types import LeaderElection
 from scheduler.kube.client_config import SettingsError, load_settings
-from scheduler.kube.transport import HttpTransport, SharedSession
+from scheduler.kube.http.shared_session import SharedSession
+from scheduler.kube.transport import HttpTransport
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
 from tests.integration.daemon import rig_on, until

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from scheduler.config.types import LeaderElection
-from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
-from scheduler.kube.transport import HttpTransport, SharedSession
+from scheduler.kube.http import sockets
+from scheduler.kube.http.shared_session import SharedSession
+from scheduler.kube.transport import HttpTransport
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
 from tests.integration.daemon import rig_on, until

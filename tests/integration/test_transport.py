@@ -17,13 +17,21 @@ import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
-from scheduler.kube.transport import HttpTransport, SharedSession
+from scheduler.kube.http.shared_session import SharedSession
+from scheduler.kube.transport import HttpTransport
 from tests.support import kubeconfigs
 from tests.support.clock import VirtualClock
 from tests.unit.server.authorities import Authority
 
 Script = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 DENIED = b'{"kind":"Status","message":"Unauthorized","reason":"Unauthorized","code":401}'
+
+
+@pytest.fixture(autouse=True, params=["http1", "aiohttp"])
+def request_client(request, monkeypatch):
+    """Send the requests with each of the two clients; without a proxy the first one is used."""
+    if request.param == "aiohttp":
+        monkeypatch.setattr("scheduler.kube.transport.request_client", lambda _, streams: streams)
 
 
 class Raw:
@@ -346,7 +354,7 @@ async def test_a_silent_watch_is_given_up():
 
 async def test_a_proxy_that_says_nothing_is_given_up(monkeypatch):
     """The proxy accepts connections and never answers; the time limit of a stream has not begun then."""
-    monkeypatch.setattr("scheduler.kube.transport._REACH_S", 0.1)
+    monkeypatch.setattr("scheduler.kube.http.streams.REACH_S", 0.1)
 
     async with raw(says()) as proxy, client(Settings("https://10.0.0.1", proxy=proxy.url)) as transport:
         with pytest.raises(Unavailable):

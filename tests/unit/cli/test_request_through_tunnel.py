@@ -20,9 +20,9 @@ from scheduler.cli import port_forward as forwarding
 from scheduler.cli.debug_request import Access
 from scheduler.cli.leader import Leader, NoAnswer
 from scheduler.cli.port_forward import port_forward
-from scheduler.kube import transport as client_transport
 from scheduler.kube.client_config import load_settings
-from scheduler.kube.transport import api_server_socket
+from scheduler.kube.http import sockets as client_sockets
+from scheduler.kube.http.sockets import api_server_socket
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import serving
 from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, caller, cluster, sent, text
@@ -282,7 +282,7 @@ async def test_no_socket_is_left_when_the_loop_ends(
             with contextlib.suppress(NoAnswer):
                 asyncio.run(sent(EXPLAIN, access))
 
-        for module in (client_transport, forwarding):
+        for module in (client_sockets, forwarding):
             monkeypatch.setattr(module, "api_server_socket", recorded)
         monkeypatch.setattr(forwarding.socket, "socketpair", pair)  # type: ignore[attr-defined]
         try:

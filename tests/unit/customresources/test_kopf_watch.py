@@ -16,9 +16,9 @@ from scheduler.customresources.kopf_watch import Operator
 from scheduler.customresources.own_objects import OwnObjects
 from scheduler.customresources.scheduler_profiles import ProfileObjects
 from scheduler.kube.client_config import Settings
+from scheduler.kube.http.shared_session import SharedSession
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.resources import WHAT_IF
-from scheduler.kube.transport import SharedSession
 from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from tests.support.clock import VirtualClock

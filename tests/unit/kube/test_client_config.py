@@ -9,8 +9,8 @@ import pytest
 from scheduler.core.errors import ApiError, Unauthorized
 from scheduler.kube import client_config
 from scheduler.kube.client_config import Settings, proxy_for
+from scheduler.kube.http.shared_session import SharedSession
 from scheduler.kube.rate_limit import BUSY, RequestsInFlight, Throttle
-from scheduler.kube.transport import SharedSession
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 
