@@ -19,7 +19,7 @@ from typing import Final
 import uvloop
 
 from scheduler.kube.client_config import Settings
-from scheduler.kube.http.client import Client, HttpRequest
+from scheduler.kube.http.client import HttpClient, HttpRequest
 from scheduler.kube.http.http1 import Http1Client
 from scheduler.kube.http.streams import StreamClient
 from scheduler.kube.wire import JSON
@@ -61,7 +61,7 @@ def _serve(port: Connection, certificate: str, key: str) -> None:
     uvloop.run(run())
 
 
-async def _cpu_us(client: Client, requests: int, in_flight: int) -> float:
+async def _cpu_us(client: HttpClient, requests: int, in_flight: int) -> float:
     """Return the CPU time of this process per request, in microseconds."""
     waiting = iter(range(requests))
 

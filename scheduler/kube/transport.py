@@ -14,13 +14,13 @@ from urllib.parse import urlencode, urlsplit
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import Ambiguous, Unauthorized, Unavailable
 from scheduler.kube.client_config import Renewal, Settings
-from scheduler.kube.http.client import Client, HttpRequest, LostError, NotSentError
+from scheduler.kube.http.client import HttpClient, HttpRequest, LostError, NotSentError
 from scheduler.kube.http.http1 import Http1Client
 from scheduler.kube.http.streams import Stream, StreamClient
 from scheduler.kube.wire import DEFAULT_TIMEOUT_S, JSON, LIST_TIMEOUT_S, Answered, Method, Query, as_it_is, failure
 
 
-def request_client(settings: Settings, streams: StreamClient) -> Client:
+def request_client(settings: Settings, streams: StreamClient) -> HttpClient:
     """Return the client for requests that are no watch."""
     return Http1Client(settings) if settings.proxy is None else streams
 

@@ -59,7 +59,7 @@ class HttpResponse(NamedTuple):
     retry_after: str | None
 
 
-class Client(Protocol):
+class HttpClient(Protocol):
     """Send requests to one server. The number of connections is not limited: callers limit their writes."""
 
     async def request(self, request: HttpRequest) -> HttpResponse:

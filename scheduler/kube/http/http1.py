@@ -200,7 +200,7 @@ def _decompressed(body: bytes, encoding: bytes) -> bytes:
 
 
 class Http1Client:
-    """`Client` without a proxy. Create it inside the running loop."""
+    """`HttpClient` without a proxy. Create it inside the running loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -220,7 +220,7 @@ class Http1Client:
         self._is_closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See `Client`."""
+        """See `HttpClient`."""
         text = self._text(request)
         deadline_s = self._loop.time() + request.timeout_s
         connection = self._unused.pop() if self._unused else await self._connect(deadline_s)
@@ -242,7 +242,7 @@ class Http1Client:
             limit.cancel()
 
     def adopt(self) -> None:
-        """See `Client`."""
+        """See `HttpClient`."""
         self._heads.clear()
         server = _server_of(self._settings)
         if server == self._server:
@@ -253,7 +253,7 @@ class Http1Client:
         self._connections.clear()
 
     async def close(self) -> None:
-        """See `Client`."""
+        """See `HttpClient`."""
         self.abort()
 
     def abort(self) -> None:

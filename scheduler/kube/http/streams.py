@@ -93,7 +93,7 @@ class Stream:
 
 
 class StreamClient:
-    """`Client` over one aiohttp session, which also opens streams. Create it inside the running loop."""
+    """`HttpClient` over one aiohttp session, which also opens streams. Create it inside the running loop."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -116,7 +116,7 @@ class StreamClient:
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See `Client`."""
+        """See `HttpClient`."""
         token = _before_sending.set(request.before_sending)
         try:
             response = await self._open_session().request(
@@ -155,14 +155,14 @@ class StreamClient:
         return Stream(response)
 
     def adopt(self) -> None:
-        """See `Client`."""
+        """See `HttpClient`."""
         self._headers.clear()
         settings = self._settings
         options = {"ssl": settings.tls, "server_hostname": settings.tls_server_name}
         self._options = {name: value for name, value in options.items() if value is not None} | through(settings.proxy)
 
     async def close(self) -> None:
-        """See `Client`. Open streams end with LostError."""
+        """See `HttpClient`. Open streams end with LostError."""
         await self.session.close()
 
     def _open_session(self) -> aiohttp.ClientSession:
