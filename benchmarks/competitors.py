@@ -69,13 +69,16 @@ def _floor(kubeconfig: Path, _scratch: Path, limits: Limits, _port: int) -> list
     ]
 
 
-def ours(scheduler_name: str) -> Competitor:
-    """Kubestow under a name."""
+def ours(scheduler_name: str, checkout: Path | None = None) -> Competitor:
+    """Kubestow under a name, from this checkout or from another one, such as an older commit."""
+    program = [sys.executable, "-m", "scheduler"]
+    if checkout is not None:  # -P: not from the current directory
+        program = ["env", f"PYTHONPATH={checkout.resolve()}", sys.executable, "-P", "-m", "scheduler"]
 
     def command(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
         config = _config(scratch / f"{scheduler_name}.yaml", scheduler_name, kubeconfig, limits)
         return [
-            *(sys.executable, "-m", "scheduler", "run", "--config", str(config)),
+            *(*program, "run", "--config", str(config)),
             *("--kubeconfig", str(kubeconfig), "--secure-port", "0", "--plain-port", str(port)),
         ]
 

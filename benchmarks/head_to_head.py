@@ -6,6 +6,7 @@
     `python -m benchmarks.head_to_head dra --nodes 500 --pods 1000 --shapes 200`
     `python -m benchmarks.head_to_head template --nodes 500 --pods 5000 --limit-s 600`
     `python -m benchmarks.head_to_head basic --kube 1.37`
+    `python -m benchmarks.head_to_head basic --before ../kubestow-of-last-week`
     `python -m benchmarks.head_to_head racks --nodes 5000 --pods 3000 --rounds 1`
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, in another order in each round.
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import deviceload, devices, gangs, load, storageload, volumes
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
-from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits
+from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits, ours
 from benchmarks.preempting import PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
@@ -76,6 +77,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--shapes", type=int, default=1, help="different requests, labels and selectors among the pods")
     parser.add_argument("--mode", choices=["backlog", "rate"], default="backlog")
     parser.add_argument("--rate", type=float, default=100, help="pods per second in rate mode")
+    parser.add_argument("--before", type=Path, help="another checkout of Kubestow, which also takes part, as `before`")
     parser.add_argument("--only", default="kube,floor,ours", help="comma-separated competitors")
     parser.add_argument(
         "--kube",
@@ -99,6 +101,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if arguments.workload in NO_FLOOR:
         arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
+    if arguments.before is not None:
+        arguments.only += ",before"
     if arguments.limit_s is None and arguments.workload in CLAIMING:
         arguments.limit_s = CLAIMING[arguments.workload].limit_s
     if arguments.workload in gangs.SIZES and arguments.kube not in gangs.RELEASES:
@@ -125,6 +129,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
     names = arguments.only.split(",")
     has_groups = workload.name in gangs.SIZES
     competitors, flags = (WITH_GROUPS, gangs.SERVER_FLAGS) if has_groups else (COMPETITORS, ())
+    if arguments.before is not None:
+        competitors = {**competitors, "before": ours("before", arguments.before)}
     results = []
     for number in range(arguments.rounds):
         turn = number % len(names)
