@@ -21,7 +21,7 @@ from scheduler.plugins.volumebinding.plugin import STATE, VolumeBinding, VolumeS
 from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
 from scheduler.plugins.volumebinding.scorer import CapacityScore, _utilization, _utilizations
 from simulator.builders.core import node
-from tests.examples import examples
+from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
@@ -79,7 +79,7 @@ def provisioned(world: Drawn, *, volumes: int) -> Drawn:
 
 
 @example(world=CLASS_GONE, claims=2, ours=PARITY)
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(400, share=SLOW_SHARE))
 @given(
     world=drawn() | st.builds(provisioned, drawn(), volumes=st.sampled_from([0, 2, 8])),
     claims=st.sampled_from([1, 1, 2, 3]),
