@@ -5,7 +5,8 @@ three passes. Placed pods stay, and so do their volumes and capacity, as in a bu
 
 local      500 nodes with 1000 local volumes, and ten times as much. Also where no volume is left, and where every node has
            a volume for each claim of a pod, but none can serve all three together.
-capacity   as many CSIStorageCapacity objects as nodes
+capacity   as many CSIStorageCapacity objects as nodes.
+scores     some of `local` and `capacity` with StorageCapacityScoring, which is on by default since Kubernetes 1.37.
 bound      1000 and 100 000 claims that are bound to CSI volumes, on 1000 nodes
 """
 
@@ -39,7 +40,9 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import BIND_COMPLETED
+from scheduler.config.load import default
 from scheduler.core.cooperative import finish
+from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 from scheduler.cycle import Scheduled
 
 SMALL_NODES, LARGE_NODES = 500, 5000
@@ -59,10 +62,13 @@ class Setting:
     shapes: int
     labels: tuple[str, ...] = ()
     """That the claims of a pod, in turn, want their volumes to have."""
+    version: str = DEFAULT_VERSION
+    """The version of Kubernetes whose feature gates are on."""
 
     def decider(self) -> InProcess:
         """With class, driver and CSINodes, without volumes and claims."""
-        decider = InProcess(self.nodes, self.shapes)
+        config = default(feature_gates=defaults(self.version))
+        decider = InProcess(self.nodes, self.shapes, config)
         storage = Storage(Workload(self.workload, self.nodes, ONE_CLAIM_PODS))
         decider.show("StorageClass", [storage.storage_class()])
         decider.show("CSIDriver", storage.drivers())
@@ -134,9 +140,9 @@ def _decisions(decider: InProcess, setting: Setting, count: int, *, fits: bool =
 # -- local volumes -----------------------------------------------------------------------------------------------------
 
 
-def one_claim(nodes: int, *, shapes: int, is_taken: bool = False) -> float:
+def one_claim(nodes: int, *, shapes: int, is_taken: bool = False, version: str = DEFAULT_VERSION) -> float:
     """Two volumes on each node, of all sizes together."""
-    setting = Setting(LOCAL, nodes, shapes)
+    setting = Setting(LOCAL, nodes, shapes, version=version)
     decider = setting.decider()
     sizes = ((node, number, local_mib(LOCAL, node, node + 2 * number)) for node in range(nodes) for number in range(2))
     volumes = (_local(*size) for size in sizes)
@@ -144,9 +150,9 @@ def one_claim(nodes: int, *, shapes: int, is_taken: bool = False) -> float:
     return _decisions(decider, setting, HOPELESS_PODS if is_taken else ONE_CLAIM_PODS, fits=not is_taken)
 
 
-def three_claims(nodes: int, *, shapes: int) -> float:
+def three_claims(nodes: int, *, shapes: int, version: str = DEFAULT_VERSION) -> float:
     """As many volumes as with one claim, ten on each of a fifth of the nodes, in all zones."""
-    setting = Setting(LOCAL_THREE, nodes, shapes)
+    setting = Setting(LOCAL_THREE, nodes, shapes, version=version)
     decider = setting.decider()
     with_volumes = (node for node in range(nodes) if node // ZONES % 5 == 0)
     volumes = (
@@ -196,15 +202,23 @@ def local_figures() -> Iterator[Figure]:
 # -- capacity, and bound claims --------------------------------------------------------------------------------------------
 
 
-def provisioned(nodes: int, *, shapes: int) -> float:
+def provisioned(nodes: int, *, shapes: int, version: str = DEFAULT_VERSION) -> float:
     """One capacity object per node."""
-    setting = Setting(DYNAMIC, nodes, shapes)
+    setting = Setting(DYNAMIC, nodes, shapes, version=version)
     return _decisions(setting.decider(), setting, ONE_CLAIM_PODS)
 
 
 def capacity_figures() -> Iterator[Figure]:
     for shapes, words in ((1, "equal claims"), (SHAPES, f"{SHAPES} shapes")):
         yield compare(f"one claim, {words}", partial(provisioned, shapes=shapes), SMALL_NODES, LARGE_NODES)
+
+
+def scores_figures() -> Iterator[Figure]:
+    measures = {"one local claim": one_claim, "three local claims": three_claims, "one provisioned claim": provisioned}
+    for shapes, words in ((1, "equal claims"), (SHAPES, f"{SHAPES} shapes")):
+        for name, measure in measures.items():
+            scored = partial(measure, shapes=shapes, version="1.37")
+            yield compare(f"{name}, {words}", scored, SMALL_NODES, LARGE_NODES)
 
 
 def bound(claims: int, *, shapes: int) -> float:
@@ -238,6 +252,7 @@ def bound_figures() -> Iterator[Figure]:
 PARTS = {
     "local": (local_figures, SMALL_NODES, LARGE_NODES, "nodes"),
     "capacity": (capacity_figures, SMALL_NODES, LARGE_NODES, "objects"),
+    "scores": (scores_figures, SMALL_NODES, LARGE_NODES, "nodes"),
     "bound": (bound_figures, SMALL_CLAIMS, LARGE_CLAIMS, "claims"),
 }
 

@@ -89,6 +89,7 @@ class StorageChecks:
                 is_equal = np.array_equal(counted.counts, fresh.counts)
                 found.differs("volumes by node are those of a recount", is_equal, True)
                 found.differs("nodes", self._nodes.names(counted.nodes), self._nodes.names(fresh.nodes))
+                found.differs("smallest volumes are those of a recount", counted.has_equal_sizes(fresh), True)
                 yield found
 
     # -- assumptions -------------------------------------------------------------------------------------------------

@@ -169,6 +169,7 @@ class ClassPools:
         self.limit[slot] = pool.limit
         self.spare[slot] = pool.spare
         self.is_used[slot] = pool.in_flight > 0
+        self.published[slot] = pool.published
 
     def entries(self, slot: int) -> dict[str, object]:
         """Return what the columns hold for a node, for comparisons."""
@@ -177,7 +178,8 @@ class ClassPools:
         fields = {"several pools": self.crowded >> slot & 1, "pools": [pool.key for pool in pools]}
         if not pools or len(pools) > 1:
             return fields if pools else {**fields, "largest volume": self.limit.item(slot)}
-        return {**fields, **_shown(self.limit.item(slot), self.spare.item(slot), self.is_used.item(slot))}
+        numbers = (self.limit.item(slot), self.spare.item(slot), self.is_used.item(slot), self.published.item(slot))
+        return {**fields, **_shown(*numbers)}
 
     def expected(self, slot: int) -> dict[str, object]:
         """Return `entries` as they follow from the pools. O(pools of the class at the node's groups)."""
@@ -187,7 +189,8 @@ class ClassPools:
         fields = {"several pools": int(len(pools) > 1), "pools": [pool.key for pool in pools]}
         if not pools or len(pools) > 1:
             return fields if pools else {**fields, "largest volume": -1}
-        return {**fields, **_shown(pools[0].limit, pools[0].spare, pools[0].in_flight > 0)}
+        pool = pools[0]
+        return {**fields, **_shown(pool.limit, pool.spare, pool.in_flight > 0, pool.published)}
 
     def rebuild(self) -> None:
         """Compute the columns again from the pools."""
@@ -202,6 +205,7 @@ class ClassPools:
         self.limit: npt.NDArray[np.int64] = np.full(capacity, -1, dtype=np.int64)
         self.spare: npt.NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
         self.is_used = np.zeros(capacity, dtype=np.bool_)
+        self.published: npt.NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
         self.crowded: NodeSet = EMPTY
         self._at: dict[int, list[CapacityPool]] = {}
         # By key, as `_enter` inserts them, so that a rebuilt index equals one that was maintained.
@@ -215,8 +219,8 @@ class ClassPools:
 _FEW: Final = 16
 
 
-def _shown(limit: int, spare: int, is_used: bool) -> dict[str, object]:
-    return {"largest volume": limit, "bytes left": spare, "in use": is_used}
+def _shown(limit: int, spare: int, is_used: bool, published: int) -> dict[str, object]:
+    return {"largest volume": limit, "bytes left": spare, "in use": is_used, "bytes published": published}
 
 
 def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> None:

@@ -42,7 +42,7 @@ def uneven(request: Quantity) -> int | None:
 class CapacityPool:
     """One capacity object, its nodes, and the volumes in flight."""
 
-    __slots__ = ("_limit_nano", "booked", "capacity", "group", "in_flight", "key", "limit", "obj")
+    __slots__ = ("_limit_nano", "booked", "capacity", "group", "in_flight", "key", "limit", "obj", "published")
 
     def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
         self.key = obj.key
@@ -57,6 +57,8 @@ class CapacityPool:
         self.limit = min(self._limit_nano // _NANO, _MOST)
         """The largest volume in whole bytes; -1 for an object without any size."""
         self.capacity = _UNKNOWN if capacity is None else min(capacity.nano // _NANO, _UNKNOWN)
+        self.published = capacity.value if capacity is not None else 0
+        """The bytes of the object for scores: rounded up as upstream does, and 0 without a capacity."""
 
     @property
     def spare(self) -> int:

@@ -5,7 +5,8 @@ row of columns: rank of its size, kind, node group, and whether it is free. For 
 volumes per node are counted once, in NumPy.
 
 Then the count follows the log of changed rows. So the cost of the next claim of a known shape does not grow with
-volumes or nodes. The volume for a single node is found in lists sorted by size, one per group and kind.
+volumes or nodes. The volume for a single node is found in lists sorted by size, one per group and kind. Scores also need
+the size of the smallest volume on each node: once a shape was scored, these sizes follow the same changes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.api.quantity import INT64_MAX, int64
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolumeClaim
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups
@@ -34,6 +36,9 @@ _SPARE_SIZES: Final = 1024
 _NOT_COUNTED: Final = -1
 _FEW: Final = 6
 """Up to this number of rows, plain integers are faster than arrays."""
+_FEW_GROUPS: Final = 64
+"""Up to this number of groups, a search in the sorted volumes of each is faster than a look at all rows."""
+_NANO: Final = 10**9
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -99,6 +104,8 @@ class ClassVolumes(ChangeLog[int]):
         self.kind = np.zeros(capacity, dtype=np.int32)
         self.group = np.zeros(capacity, dtype=np.int32)
         """The row's node group, as a number of `local_groups`."""
+        self.size_bytes = np.zeros(capacity, dtype=np.int64)
+        """The row's size as `Quantity.value` has it, for scores. Comparisons of sizes need `rank`."""
         self.free = np.zeros(capacity, dtype=np.bool_)
         self.rows: list[Row | None] = []
         self.kinds: Numbers[VolumeKind] = Numbers()
@@ -127,6 +134,7 @@ class ClassVolumes(ChangeLog[int]):
                 self._grow()
         number = self.kinds.of(kind)
         self.rank[row], self.kind[row], self.group[row] = self._rank(size), number, self.local_groups.of(group)
+        self.size_bytes[row] = int64(size, _NANO)
         self.rows[row] = Row(name, group, size, number, labels)
         return row
 
@@ -166,10 +174,11 @@ class ClassVolumes(ChangeLog[int]):
         volume = self.rows[row] if row < len(self.rows) else None
         if volume is None or not self.free[row]:
             return {"free without a volume": True} if volume is None and self.free[row] else {}
-        columns = (self.rank[row], self.kind[row], self.group[row])
+        columns = (self.rank[row], self.kind[row], self.group[row], self.size_bytes[row])
         entry, kind = (volume.size, volume.name, row), self.kinds.contents[volume.kind]
         is_sorted = entry in self._sorted.get((volume.group.number, volume.kind), ())
-        is_right = columns == (self.threshold(volume.size), volume.kind, self.local_groups.of(volume.group))
+        numbers = (self.threshold(volume.size), volume.kind, self.local_groups.of(volume.group))
+        is_right = columns == (*numbers, int64(volume.size, _NANO))
         fields = {"name": volume.name, "group": volume.group.where, "size": volume.size, "kind": kind}
         return {**fields, "labels": volume.labels, "columns are right": is_right, "sorted by size": is_sorted}
 
@@ -196,7 +205,8 @@ class ClassVolumes(ChangeLog[int]):
             fresh = FittingVolumes(self, *key)
             fresh.catch_up()
             # The next attempt with such a claim counts again.
-            if fitting.nodes != fresh.nodes or not np.array_equal(fitting.counts, fresh.counts):
+            is_counted = fitting.nodes == fresh.nodes and np.array_equal(fitting.counts, fresh.counts)
+            if not (is_counted and fitting.has_equal_sizes(fresh)):
                 self._fits.pop(key)
             yield fitting, fresh
 
@@ -223,6 +233,16 @@ class ClassVolumes(ChangeLog[int]):
                 if found is not None and (best is None or found < best):
                     best = found
         return best[1] if best is not None else None
+
+    def smallest_bytes(self, group: NodeGroup, requirements: VolumeRequirements, size: int) -> int:
+        """Return the bytes of the smallest free volume of the group, as `fits` chooses them; INT64_MAX if there is none."""
+        least = INT64_MAX
+        for number, kind in enumerate(self.kinds.contents):
+            volumes = self._sorted.get((group.number, number)) if requirements.admits(kind) else None
+            found = self._first(volumes, size, 0, requirements=requirements, excluded=()) if volumes else None
+            if found is not None:
+                least = min(least, int64(found[0], _NANO))
+        return least
 
     def threshold(self, size: int) -> int:
         """Return the lowest rank of volumes that are large enough."""
@@ -306,6 +326,7 @@ class ClassVolumes(ChangeLog[int]):
         self.rank = np.concatenate((self.rank, np.zeros(more, dtype=np.int32)))
         self.kind = np.concatenate((self.kind, np.zeros(more, dtype=np.int32)))
         self.group = np.concatenate((self.group, np.zeros(more, dtype=np.int32)))
+        self.size_bytes = np.concatenate((self.size_bytes, np.zeros(more, dtype=np.int64)))
         self.free = np.concatenate((self.free, np.zeros(more, dtype=np.bool_)))
 
 
@@ -328,6 +349,8 @@ class FittingVolumes:
     """
 
     __slots__ = (
+        "_bytes_of_groups",
+        "_changed_groups",
         "_class_volumes",
         "_counted",
         "_kinds",
@@ -335,6 +358,7 @@ class FittingVolumes:
         "_requirements",
         "_seen",
         "_size",
+        "_smallest_bytes",
         "_threshold",
         "counts",
         "nodes",
@@ -351,6 +375,38 @@ class FittingVolumes:
         self._threshold = 0
         self.counts = np.zeros(0, dtype=np.int32)
         self.nodes: NodeSet = EMPTY
+        self._changed_groups: set[int] | None = None
+        """The groups whose sizes must be looked up again; None for all, also before the first call of `smallest_bytes`."""
+        self._bytes_of_groups = np.zeros(0, dtype=np.int64)
+        self._smallest_bytes = np.zeros(0, dtype=np.int64)
+
+    def smallest_bytes(self) -> npt.NDArray[np.int64]:
+        """Return for each slot the bytes of its smallest volume, rounded up; INT64_MAX without one. Do not change it.
+
+        After a change: O(groups of the class's volumes) in NumPy, and a search in the sorted volumes of the changed groups.
+        """
+        changed, class_volumes = self._changed_groups, self._class_volumes
+        if changed is not None and not changed - {_NOT_COUNTED}:
+            return self._smallest_bytes
+        groups = class_volumes.local_groups.contents
+        if changed is None or len(changed) > _FEW_GROUPS:
+            rows = np.flatnonzero(self._counted != _NOT_COUNTED)
+            self._bytes_of_groups = np.full(len(groups), INT64_MAX, dtype=np.int64)
+            np.minimum.at(self._bytes_of_groups, self._counted[rows], class_volumes.size_bytes[rows])
+        else:
+            more = np.full(len(groups) - len(self._bytes_of_groups), INT64_MAX, dtype=np.int64)
+            self._bytes_of_groups = np.concatenate((self._bytes_of_groups, more))
+            for local in changed - {_NOT_COUNTED}:
+                self._bytes_of_groups[local] = class_volumes.smallest_bytes(
+                    groups[local], self._requirements, self._size
+                )
+        self._changed_groups = set()
+        self._smallest_bytes = _least_per_slot(class_volumes, self._bytes_of_groups)
+        return self._smallest_bytes
+
+    def has_equal_sizes(self, other: FittingVolumes) -> bool:
+        """Return whether both have the same smallest sizes; True if these were never computed here."""
+        return self._changed_groups is None or np.array_equal(self.smallest_bytes(), other.smallest_bytes())
 
     def catch_up(self) -> None:
         """Apply the taken and freed volumes; count again if nodes changed or the log is too short."""
@@ -378,6 +434,7 @@ class FittingVolumes:
         self._counted = np.where(fit, class_volumes.group[:size], _NOT_COUNTED).astype(np.int32)
         self.counts = _per_slot(class_volumes, class_volumes.group[:size][fit])
         self.nodes = nodeset.from_mask(self.counts > 0)
+        self._changed_groups = None
 
     def _recount(self, rows: list[int]) -> None:
         class_volumes = self._class_volumes
@@ -394,6 +451,8 @@ class FittingVolumes:
             # So the old count is taken back where it was made.
             now = int(class_volumes.group[row]) if self._is_fit(row) else _NOT_COUNTED
             before = int(self._counted[row])
+            if self._changed_groups is not None:
+                self._changed_groups.update((before, now))
             if now == before:
                 continue
             self._counted[row] = now
@@ -416,6 +475,8 @@ class FittingVolumes:
         fit = self._which_fit(rows)
         now = np.where(fit, class_volumes.group[rows], _NOT_COUNTED)
         before = self._counted[rows]
+        if self._changed_groups is not None:
+            self._changed_groups.update(before.tolist(), now.tolist())
         differs = now != before
         self._counted[rows] = now
         # `np.add.at` adds repeated slots one by one, where plain indexing would count them once. Groups of several
@@ -482,3 +543,17 @@ def _per_slot(class_volumes: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt
         if nodes:
             counts[nodeset.to_mask(nodes, capacity)] += per_group[group]
     return counts
+
+
+def _least_per_slot(class_volumes: ClassVolumes, of_groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return per slot the least of the numbers of its local groups; INT64_MAX for none."""
+    slots, capacity = class_volumes.slots_of_groups(), class_volumes.nodes.capacity
+    least = np.full(capacity, INT64_MAX, dtype=np.int64)
+    single = slots >= 0
+    np.minimum.at(least, slots[single], of_groups[single])
+    for local in np.flatnonzero(~single & (of_groups < INT64_MAX)):
+        nodes = class_volumes.local_groups.contents[local].nodes
+        if nodes:
+            mask = nodeset.to_mask(nodes, capacity)
+            least[mask] = np.minimum(least[mask], of_groups[local])
+    return least

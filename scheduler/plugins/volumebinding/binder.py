@@ -32,6 +32,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     PodVolumeClaims,
     PodVolumes,
     Reasons,
+    StorageResource,
     sort_claims,
 )
 
@@ -98,6 +99,15 @@ class VolumeBinder:
     def find_pod_volumes(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
         """Return the volumes that this node would use for the pod, or why it cannot. Exact."""
         return self._counted("predicate", lambda: self._finder.find(claims, slot))
+
+    def storage_resources(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[list[StorageResource], NodeSet]:
+        """Return the volumes and pools that count in scores for delayed claims, and the nodes that must be tried instead.
+
+        A node must be tried if several claims find a volume there, or if it has several pools. All resources of any other
+        node count, each for another storage class. A node that cannot serve the claims has none.
+        O(nodes) in NumPy, whatever the number of volumes and capacity objects.
+        """
+        return self._counted("predicate", lambda: self._finder.storage_resources(claims, nodes))
 
     def assume_pod_volumes(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
         """Assume all writes, or none on error; return None if every claim is bound (§5.2)."""

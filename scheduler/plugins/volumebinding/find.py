@@ -45,6 +45,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     Provision,
     Reasons,
     StaticBinding,
+    StorageResource,
 )
 
 
@@ -285,6 +286,56 @@ class VolumeFinder:
             checks[storage_class] = check
         return check
 
+    def storage_resources(self, claims: PodVolumeClaims, nodes: NodeSet) -> tuple[list[StorageResource], NodeSet]:
+        """Implement `VolumeBinder.storage_resources`."""
+        # Two claims of a class may want the same volume, and the volumes of two classes may count as one class.
+        to_try, static = EMPTY, EMPTY
+        found: list[tuple[PersistentVolumeClaim, NodeSet]] = []
+        for claim in claims.delayed:
+            with_volume = nodes & self._nodes_with_match(claim)
+            to_try |= static & with_volume
+            static |= with_volume
+            found.append((claim, with_volume))
+        nodes &= ~to_try
+        for failing in self.conflicts(claims, nodes).values() if nodes else ():
+            nodes &= ~failing
+        resources = [
+            StorageResource(_bytes(claim), self._smallest_volumes(claim), with_volume & nodes)
+            for claim, with_volume in found
+            if with_volume & nodes
+        ]
+        dynamic = nodes & ~static
+        requested: dict[str, int] = {}
+        for claim in claims.delayed if dynamic else ():
+            if self._tracked_size(claim, self._class_of(claim)) is not None:
+                requested[claim.storage_class] = requested.get(claim.storage_class, 0) + _bytes(claim)
+        for storage_class, size_bytes in requested.items():
+            pools = self._volumes.capacities.of(storage_class)
+            assert pools is not None, "no node takes a volume of a class without pools"
+            to_try |= dynamic & pools.crowded
+            resources.append(StorageResource(size_bytes, pools.published, dynamic & ~pools.crowded))
+        return resources, to_try
+
+    def _nodes_with_match(self, claim: PersistentVolumeClaim) -> NodeSet:
+        """Return the nodes with a volume that the claim would take if it were alone."""
+        if claim.selected_node is not None:
+            return EMPTY  # it is provisioned there, whatever volumes the node has
+        meant = self._meant(claim)
+        if meant is not None:
+            return self._volumes.volumes.where(meant.key).nodes
+        class_volumes, requirements = self._volumes.volumes.class_volumes(claim.storage_class), requirements_of(claim)
+        _check_selector(claim, requirements)
+        return class_volumes.fits(requirements, _size(claim)).nodes if class_volumes is not None else EMPTY
+
+    def _smallest_volumes(self, claim: PersistentVolumeClaim) -> npt.NDArray[np.int64]:
+        """Return by slot the bytes of that volume."""
+        meant = self._meant(claim)
+        if meant is not None:
+            return np.full(self._nodes.capacity, meant.capacity.value, dtype=np.int64)
+        class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
+        assert class_volumes is not None
+        return class_volumes.fits(requirements_of(claim), _size(claim)).smallest_bytes()
+
     # -- one node ------------------------------------------------------------------------------------------------------
 
     def find(self, claims: PodVolumeClaims, slot: int) -> PodVolumes | Reasons:
@@ -405,6 +456,11 @@ def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSe
 def _size(claim: PersistentVolumeClaim) -> int:
     request = claim.request
     return request.nano if request is not None else 0
+
+
+def _bytes(claim: PersistentVolumeClaim) -> int:
+    request = claim.request
+    return request.value if request is not None else 0
 
 
 def _check_selector(claim: PersistentVolumeClaim, requirements: VolumeRequirements) -> None:

@@ -1,13 +1,8 @@
-"""VolumeBinding at its extension points (docs/spec/volumes.md §2–§6).
-
-`CapacityScore` is StorageCapacityScoring: the utilization of a node's volumes and pools (§4). It is off unless that
-feature gate is on. If a node has a volume for any claim, only such volumes count. Otherwise the pools count from which
-the claims would be provisioned.
-"""
+"""VolumeBinding at its extension points (docs/spec/volumes.md §2–§6)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,14 +10,13 @@ import numpy as np
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.podinfo import PodInfo
-from scheduler.config.args import ShapePoint, VolumeBindingArgs
+from scheduler.config.args import VolumeBindingArgs
 from scheduler.core import nodeset
 from scheduler.core.cooperative import Work
 from scheduler.core.errors import ApiError, VolumeError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
-from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.volumebinding.api_updates import problem_of
 from scheduler.plugins.volumebinding.binder import VolumeBinder
@@ -37,6 +31,7 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     PodVolumeClaims,
     PodVolumes,
 )
+from scheduler.plugins.volumebinding.scorer import CapacityScore
 
 PLUGIN: Final = "VolumeBinding"
 _YOUNG_S: Final = 2.0
@@ -179,12 +174,16 @@ class VolumeBinding:
         return ""
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scores]:
-        """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
-        column = np.zeros(self._nodes.capacity, dtype=np.int64)
+        """Score the utilization of each node's volumes and pools, if any claim is delayed.
+
+        O(nodes) in NumPy. A node is tried by itself if several claims find a volume there, or if it has several pools.
+        """
         claims = state.get(STATE).claims
         if self._score is None or not claims.delayed:
-            return column
-        for slot in nodeset.each(nodes):
+            return np.zeros(self._nodes.capacity, dtype=np.int64)
+        resources, to_try = self._binder.storage_resources(claims, nodes)
+        column = self._score.column(resources, self._nodes.capacity)
+        for slot in nodeset.each(to_try):
             found = self._binder.find_pod_volumes(claims, slot)
             column[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
             yield
@@ -266,45 +265,3 @@ class VolumeBinding:
 
 def _failed(error: Exception) -> Rejection:
     return Rejection(PLUGIN, Code.ERROR, (str(error),))
-
-
-class CapacityScore:
-    """Scores from 0 to 100 by the shape of the plugin's arguments.
-
-    Upstream: pkg/scheduler/framework/plugins/volumebinding/scorer.go buildScorerFunction
-    """
-
-    def __init__(self, shape: Sequence[ShapePoint]) -> None:
-        self._curve = broken_line(shape)
-
-    def of(self, volumes: PodVolumes) -> int:
-        """Return the score of the volumes that a node would use for a pod."""
-        return self.average(_classes(volumes).values())
-
-    def average(self, classes: Iterable[tuple[int, int]]) -> int:
-        """Return the mean score of (requested, capacity) in bytes per class: equal weights, halves are rounded up."""
-        scores = [self._curve[_utilization(requested, capacity)] for requested, capacity in classes]
-        return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
-
-
-def _utilization(requested: int, capacity: int) -> int:
-    return 100 if capacity == 0 or requested > capacity else requested * 100 // capacity
-
-
-def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
-    """Return class → requested and capacity. A pool's capacity counts once for all claims that use it."""
-    totals: dict[str, tuple[int, int]] = {}
-    for binding in volumes.static:
-        request, name = binding.claim.request, binding.volume.spec.storage_class_name
-        requested, capacity = totals.get(name, (0, 0))
-        own = request.value if request is not None else 0
-        totals[name] = requested + own, capacity + binding.volume.capacity.value
-    if volumes.static:
-        return totals
-    for claim, pool in volumes.dynamic:
-        if pool is None or claim.request is None:
-            continue
-        requested, _ = totals.get(claim.storage_class, (0, 0))
-        available = pool.obj.capacity
-        totals[claim.storage_class] = requested + claim.request.value, available.value if available is not None else 0
-    return totals

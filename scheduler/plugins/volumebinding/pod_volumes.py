@@ -6,6 +6,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -126,6 +129,19 @@ class BindingPlan:
     def claims(self) -> list[PersistentVolumeClaim]:
         """Return all claims that are not bound yet."""
         return [*(step.claim for step in self.static), *(step.claim for step in self.dynamic), *self.followed]
+
+
+class StorageResource(NamedTuple):
+    """What some claims of a pod request on some nodes, and the capacity of the volume or pool that serves them there.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go StorageResource
+    """
+
+    requested: int
+    """In bytes."""
+    capacity: npt.NDArray[np.int64]
+    """In bytes, by slot."""
+    nodes: NodeSet
 
 
 def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) -> PodVolumeClaims:

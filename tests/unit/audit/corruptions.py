@@ -309,6 +309,7 @@ CORRUPTIONS: Final = [
     ),
     Corruption("volumes", "the size of a volume has the wrong rank", _set(lambda h: _rows(h).rank, 0, 5)),
     Corruption("volumes", "a volume has the number of another group", _set(lambda h: _rows(h).group, 0, 5)),
+    Corruption("volumes", "a volume has the wrong size for scores", _set(lambda h: _rows(h).size_bytes, 0, 5)),
     Corruption(
         "volumes",
         "a volume that is gone has a row",
@@ -323,6 +324,11 @@ CORRUPTIONS: Final = [
         "free-volumes",
         "no node has a free volume",
         lambda h: setattr(_only(_rows(h)._fits._entries.values()), "nodes", 0),
+    ),
+    Corruption(
+        "free-volumes",
+        "the smallest volume of a node has the wrong size",
+        lambda h: _set(lambda _: _only(_rows(h)._fits._entries.values())._smallest_bytes, 0, 1)(h),
     ),
     Corruption("assumed-volumes", "an assumption is on an old version", _stale_assumption),
     Corruption("assumed-volumes", "a pod that is gone relies on a volume", _foreign_assumption),
@@ -395,6 +401,11 @@ CORRUPTIONS: Final = [
         "capacity-columns",
         "a node without a pool takes volumes",
         _set(lambda h: volumes(h).capacities.of("fast").limit, 1, 1),
+    ),
+    Corruption(
+        "capacity-columns",
+        "a node publishes too much capacity",
+        _set(lambda h: volumes(h).capacities.of("fast").published, 0, 10**12),
     ),
     Corruption("capacity-columns", "a node lacks its pool", lambda h: volumes(h).capacities.of("fast")._at.clear()),
     Corruption(

@@ -249,6 +249,6 @@ def _memos(here: AuditWorld) -> None:
     class_volumes = volumes.volumes.class_volumes("fast")
     assert class_volumes is not None
     assert claim.request is not None
-    class_volumes.fits(requirements_of(claim), claim.request.nano)
+    class_volumes.fits(requirements_of(claim), claim.request.nano).smallest_bytes()
     volumes.attached.catch_up()
     here.cluster.devices.on_nodes.catch_up()

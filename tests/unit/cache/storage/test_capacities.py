@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.quantity import INT64_MAX
 from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
-from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
+from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import capacity as capacities_module, class_volumes as shelves_module
 from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
@@ -294,6 +295,7 @@ class FreeVolumes:
         size = claim.request.nano if claim.request is not None else 0
         class_volumes = self.volumes.class_volumes(claim.storage_class)
         fits = class_volumes.fits(requirements, size) if class_volumes is not None else None
+        smallest = fits.smallest_bytes() if fits is not None else None
         for slot, labels in self.labels():
             fitting = [volume for volume in free if matching_volume(claim, [volume], labels) is not None]
             assert len(fitting) == (int(fits.counts[slot]) if fits is not None else 0)
@@ -304,6 +306,8 @@ class FreeVolumes:
                 if class_volumes is not None
                 else None
             )
+            if smallest is not None:
+                assert min((volume.capacity.value for volume in fitting), default=INT64_MAX) == smallest[slot]
             if not left:
                 assert found is None
                 continue
@@ -363,6 +367,54 @@ def test_m19_a_selector_that_cannot_be_used() -> None:
         selector_of(requirements_of(requesting().matching_expression("t", "Near", "x").typed()))
 
 
+@pytest.mark.parametrize("few", [0, 1000])
+def test_the_smallest_size_follows_a_volume_that_takes_the_row_of_another(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of volumes on the node is the same."""
+    monkeypatch.setattr(shelves_module, "_FEW", few)
+    world, claim = FreeVolumes(), requesting("1Gi").typed()
+    world.nodes.set_node(node("n1").typed())
+    for name in "ab":
+        world.volumes.set(local("2Gi", name=name).typed())
+    world.volumes.set(local("1Gi", name="c").typed())
+    world.compare(claim, frozenset())
+    world.volumes.set(local("3Gi", name="c").typed())
+    world.compare(claim, frozenset())
+
+
+def test_smallest_sizes_follow_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change costs a search in the group of its volume, whatever the number of volumes and nodes."""
+    world, search = FreeVolumes(), ClassVolumes.smallest_bytes
+    searched: list[int] = []
+
+    def counted(rows: ClassVolumes, group: NodeGroup, *more: Any) -> int:
+        searched.append(group.slot)
+        return search(rows, group, *more)
+
+    monkeypatch.setattr(ClassVolumes, "smallest_bytes", counted)
+    for at in range(100):
+        world.nodes.set_node(node(f"n{at}").typed())
+        for size in ("1Gi", "2Gi", "3Gi"):
+            world.volumes.set(local(size, name=f"{size}-{at}", on=f"n{at}").typed())
+    claim = requesting("1Gi").typed()
+
+    def smallest(at: int) -> int:
+        class_volumes = world.volumes.class_volumes("W")
+        assert class_volumes is not None
+        fits = class_volumes.fits(requirements_of(claim), GI)
+        return int(fits.smallest_bytes()[at]) // GI
+
+    assert [1, 1] == [smallest(7), smallest(8)]
+    assert [] == searched
+    world.volumes.assume(taken_by(world.volumes.need("1Gi-7"), "c0"))
+    assert [2, 1] == [smallest(7), smallest(8)]
+    assert [7] == searched
+    world.volumes.restore(world.volumes.need("1Gi-7"))
+    assert [1, 1] == [smallest(7), smallest(8)]
+    assert [7, 7] == searched
+
+
 _shelves = st.lists(
     st.one_of(
         st.tuples(st.just("node"), node_steps),
@@ -404,6 +456,8 @@ def do(world: FreeVolumes, at: int, *, what: str, more: Any) -> None:
     always=st.lists(claims, min_size=1, max_size=3),
     log_max=st.sampled_from([1, 4, 16_384]),
     few=st.sampled_from([0, 1000]),
+    few_groups=st.sampled_from([0, 1000]),
+    pace=st.sampled_from([1, 1, 4]),
     shapes=st.sampled_from([1, 1024, 1024]),
     is_cramped=st.booleans(),
 )
@@ -414,6 +468,8 @@ def test_counts_are_as_good_as_looking_at_every_volume(
     *,
     log_max: int,
     few: int,
+    few_groups: int,
+    pace: int,
     shapes: int,
     is_cramped: bool,
 ) -> None:
@@ -421,6 +477,7 @@ def test_counts_are_as_good_as_looking_at_every_volume(
         patched.setattr(ClassVolumes, "log_max", log_max)
         patched.setattr(ChangeLog, "log_max", log_max)
         patched.setattr(shelves_module, "_FEW", few)
+        patched.setattr(shelves_module, "_FEW_GROUPS", few_groups)
         patched.setattr(shelves_module, "_SHAPES", shapes)
         if is_cramped:
             patched.setattr(shelves_module, "_SPARE_GROUPS", -1000)
@@ -431,7 +488,7 @@ def test_counts_are_as_good_as_looking_at_every_volume(
             take(world.nodes, (name, {}))
         for at, (what, more) in enumerate([*(("set", volume) for volume in first), *history]):
             do(world, at, what=what, more=more)
-            for claim in always:
+            for claim in always if at % pace == 0 else ():
                 world.compare(claim, frozenset())
         for claim in always:
             world.compare(claim, frozenset({"v1"}))

@@ -10,7 +10,8 @@ import pytest
 from scheduler.config.args import CAPACITY_SHAPE, KubestowArgs, ShapePoint, VolumeBindingArgs
 from scheduler.core.cooperative import finish
 from scheduler.framework.status import SKIP
-from scheduler.plugins.volumebinding.plugin import STATE, CapacityScore
+from scheduler.plugins.volumebinding.plugin import STATE
+from scheduler.plugins.volumebinding.scorer import CapacityScore
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (
@@ -238,8 +239,9 @@ def pools(**rooms: str) -> list[Any]:
     return [a_capacity(f"o-{at}", "E", room).where("k", at) for at, room in rooms.items()]
 
 
-def test_scoring_lets_the_event_loop_run_between_nodes() -> None:
-    world = VolumeWorld(E, DYN, *pools(n1="50Gi", n2="70Gi"), args=VolumeBindingArgs(shape=CAPACITY_SHAPE))
+def test_scoring_lets_the_event_loop_run_between_nodes_that_it_tries() -> None:
+    several = [*pools(n1="50Gi", n2="70Gi"), a_capacity("more", "E", "60Gi").everywhere()]
+    world = VolumeWorld(E, DYN, *tracking(True), *several, args=VolumeBindingArgs(shape=CAPACITY_SHAPE))
     info = using("p", "dyn")
     state, _ = world.pre_filtered(info)
     passed = world.cluster.nodes.present
@@ -267,6 +269,25 @@ def test_scoring_lets_the_event_loop_run_between_nodes() -> None:
     pytest.param(FULLEST, ["dyn"],
         [E, a_claim("dyn", "10Gi", "I").legacy_class("E"), *tracking(True), *pools(n1="100Gi")], {"n1": 10},
         id="S14 (B-23) the class is an annotation"),
+    pytest.param(FULLEST, ["dyn", "f"],
+        [E, a_class("F", "P"), DYN, a_claim("f", "15Gi", "F"), *tracking(True), *pools(n1="100Gi", n2="50Gi", n3="20Gi"),
+         a_capacity("f", "F", "100Gi").everywhere()],
+        {"n1": 13, "n2": 18, "n3": 33}, id="two classes to be provisioned, and 12.5 is 13"),
+    pytest.param(FULLEST, ["x"], [X, *pvs("W", n1="200Gi", n2="100Gi"), a_pv("net", "150Gi", "W")],
+        {"n1": 33, "n2": 50, "n3": 33}, id="the smallest of the volumes that a node reaches"),
+    pytest.param(FULLEST, ["x"], [X, *pvs("W", n1="60Gi", n2="100Gi"), a_pv("m", "200Gi", "W").claimed_by("x")],
+        {"n1": 25, "n2": 25, "n3": 25}, id="the volume that is meant for the claim"),
+    pytest.param(FULLEST, ["x"],
+        [a_class("W", "P"), a_claim("x", "50Gi", "W").selected("n1"), *tracking(True), *pvs("W", n1="60Gi"),
+         a_capacity("w", "W", "100Gi").everywhere()],
+        {"n1": 50}, id="a selected node provisions, whatever volumes it has"),
+    pytest.param(FULLEST, ["x"], [a_claim("x", "50Gi", "W").request(None), *pvs("W", n1="60Gi", n2="0")],
+        {"n1": 0, "n2": 100}, id="no request takes nothing of a volume"),
+    pytest.param(FULLEST, ["dyn"],
+        [E, a_claim("dyn", "10Gi", "E").request(None), *tracking(True), *pools(n1="100Gi", n2="0")],
+        {"n1": 0, "n2": 0, "n3": 0}, id="no request needs no pool"),
+    pytest.param(FULLEST, ["dyn"], [E, a_claim("dyn", "3E", "E"), *tracking(True), *pools(n1="9E", n2="90E", n3="4E")],
+        {"n1": 33, "n2": 32, "n3": 75}, id="beyond float64, and saturated at int64"),
     pytest.param(FULLEST, ["dyn"], [E, DYN], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no driver tracks capacity"),
     pytest.param(FULLEST, ["bnd"], [BND, PB], {"n1": 0}, id="S15 everything is bound"),
     pytest.param(FULLEST, [], [], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no claims"),
