@@ -244,8 +244,9 @@ class SchedulingLoop:
         self._report(group, members, found, popped_at)
         if found.is_placed and lacking > 0:
             self._parts.binder.barriers.hold(group, lacking)
-        if found.preemption is not None and found.preemption.victims:
-            self._evict_for(group, members, found.preemption)
+        preemption = found.preemption if found.preemption is not None and found.preemption.victims else None
+        if preemption is not None:
+            self._evict_for(group, members, preemption)
         elif found.result == "unschedulable":
             for plugin in self._parts.profiles[queued.profile].group_reserve:
                 plugin.release_group([each.info for each in members])
@@ -254,7 +255,7 @@ class SchedulingLoop:
         for each, outcome in verdicts.verdicts(group, members, found):
             self._queue.fair_share.charge(each.info, in_vain_s)
             self._parts.records.add(outcome.record)
-            self._settle(each, outcome, popped_at)
+            self._settle(each, outcome, popped_at, evicts=preemption is not None)
             turn = await self._pause(turn)
         return True
 
@@ -268,8 +269,9 @@ class SchedulingLoop:
 
     def _evict_for(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupPreemption) -> None:
         """Begin to evict all victims of the group, in the name of one of its pods; until the end none of them is tried."""
-        preemptor = next(each.info for each in members if each.uid == found.preemptor)
-        self._parts.evictions.start(preemptor, found.nodes[preemptor.uid], found.victims, group)
+        placed = {each.uid: (each.info, found.nodes[each.uid]) for each in members if each.uid in found.nodes}
+        preemptor, node_name = placed.pop(found.preemptor)
+        self._parts.evictions.start(preemptor, node_name, found.victims, group, tuple(placed.values()))
 
     async def _search(self, group: GroupKey, members: Sequence[QueuedPodInfo], least: int) -> GroupOutcome | None:
         """Try to place at least this number of the pods. Return None if the scheduler is stopping."""
@@ -329,7 +331,8 @@ class SchedulingLoop:
         self._parts.records.add(outcome.record)
         self._settle(queued, outcome, popped_at)
 
-    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float) -> None:
+    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float, *, evicts: bool = False) -> None:
+        """Carry out the outcome of an attempt. `evicts`: pods are being evicted for the group of the pod."""
         took_s = self._clock.now() - popped_at
         match outcome:
             case Scheduled():
@@ -358,9 +361,9 @@ class SchedulingLoop:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
                 if outcome.diagnosis.node_count:  # otherwise no node has refused the pod
                     self._parts.stale.unfit(queued.info, outcome.diagnosis)
-                nominate = outcome.nominate
-                if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
-                    nominate = None  # a derived nomination is not written
+                nominate, evicts = outcome.nominate, evicts or bool(outcome.victims)
+                if nominate and not evicts and nominate == self._queue.nominator.derived_node(queued.uid):
+                    nominate = None  # a derived nomination is not written, unless evictions wait for it
                 self._parts.failures.handle_unschedulable(
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
