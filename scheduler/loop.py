@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from scheduler.api.pod_group import GroupKey
+from scheduler.api.pod_group import GroupKey, PodGroup
 from scheduler.api.podinfo import PodInfo
 from scheduler.audit.self_audit import SelfAudit
 from scheduler.binding import Binder
@@ -295,6 +295,18 @@ class SchedulingLoop:
         if (shown := self._cluster.pod_groups.get(group)) is not None:
             self._parts.group_status.report(shown, controller=profile, reason=reason, message=message)
 
+    def _report_basic(self, pod: PodInfo, outcome: Outcome) -> None:
+        """Write the condition of the pod's group if its pods are placed one by one."""
+        group, verdicts, status = self._group(pod), self._parts.group_verdicts, self._parts.group_status
+        wanted = self._cluster.pod_groups.get(group) if group is not None else None
+        if group is None or not isinstance(wanted, PodGroup) or wanted.is_gang:
+            return
+        reason, message = verdicts.of_basic(outcome)
+        # A refused pod says nothing about a group that has started; the watch may not show yet that it has.
+        is_refused = not isinstance(outcome, Scheduled)
+        if status.is_news(wanted, reason, message) and not (is_refused and verdicts.has_started(group)):
+            status.submit(wanted, reason, message)
+
     async def _driven(self, work: Work[T]) -> T | None:
         """Run an attempt to its end, and return its result; None if the scheduler stops before."""
         while True:
@@ -329,6 +341,7 @@ class SchedulingLoop:
             )
             outcome = SchedulingFailed(shortened(repr(error)), record)
         self._parts.records.add(outcome.record)
+        self._report_basic(pod, outcome)
         self._settle(queued, outcome, popped_at)
 
     def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float, *, evicts: bool = False) -> None:

@@ -53,7 +53,7 @@ class GroupStatus:
             note=message,
         )
         if isinstance(group, PodGroup):
-            self._submit(group, reason, "" if is_started else message)
+            self.submit(group, reason, "" if is_started else message)
         elif isinstance(group, VolcanoPodGroup) and is_started and group.spec.queue not in {"", _DEFAULT_QUEUE}:
             self._recorder.event(
                 group,
@@ -64,21 +64,27 @@ class GroupStatus:
                 note=f'queue "{group.spec.queue}" is not read: the group has started without any quota',
             )
 
-    async def drain(self) -> None:
-        """Wait until all patches have been answered."""
-        while self._running:
-            await asyncio.wait(self._running.values())
-
-    def _submit(self, group: PodGroup, reason: str, message: str) -> None:
-        uid, status = group.metadata.uid, "True" if reason == SCHEDULED else "False"
+    def is_news(self, group: PodGroup, reason: str, message: str) -> bool:
+        """Return whether the condition would change; once True it does not."""
+        uid = group.metadata.uid
         shown = self._wanted[uid][1] if uid in self._wanted else group.condition(STARTED)
-        if shown is not None and (shown.status == "True" or (shown.reason, shown.message) == (reason, message)):
+        return shown is None or not (shown.status == "True" or (shown.reason, shown.message) == (reason, message))
+
+    def submit(self, group: PodGroup, reason: str, message: str) -> None:
+        """Write the condition if it says something new, and no event."""
+        if not self.is_news(group, reason, message):
             return
+        uid, status = group.metadata.uid, "True" if reason == SCHEDULED else "False"
         condition = PodCondition(STARTED, status, reason, message, group.metadata.generation)
         self._wanted[uid] = (group, condition)
         if uid not in self._running:
             self._running[uid] = task = asyncio.ensure_future(self._write(uid))
             task.add_done_callback(lambda _: self._running.pop(uid))
+
+    async def drain(self) -> None:
+        """Wait until all patches have been answered."""
+        while self._running:
+            await asyncio.wait(self._running.values())
 
     async def _write(self, uid: str) -> None:
         while (wanted := self._wanted.get(uid)) is not None:

@@ -36,6 +36,7 @@ _REPEATED_MAX: Final = 2
 _GROUP_REFUSED: Final = "pod group is unschedulable"
 _CLAIMS_RELEASED: Final = ", deallocation and deletion of ResourceClaims completed"
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
+_MATE_FAILED: Final = "failed to schedule other pod from a pod group: {}"
 NO_DOMAIN: Final = "no feasible placements found"
 GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
@@ -125,9 +126,7 @@ class GroupVerdicts:
         for queued in sorted(members, key=lambda each: preemption is None or each.uid != preemption.preemptor):
             outcome = found.outcomes.get(queued.uid)
             if error and not isinstance(outcome, SchedulingFailed):
-                outcome = self._failed(
-                    queued, self._parent_error(group, f"failed to schedule other pod from a pod group: {error}")
-                )
+                outcome = self._failed(queued, self._parent_error(group, _MATE_FAILED.format(error)))
             elif isinstance(outcome, Scheduled) and not found.is_placed:
                 own = text + tail if is_waiting else f"{_GROUP_REFUSED}, {text}{tail}"
                 outcome = self._refused(queued, self._parent_text(group, own), outcome.record)
@@ -163,7 +162,7 @@ class GroupVerdicts:
         if found.refusal:
             return found.refusal_reason, found.refusal + self._tail(group, members, found)
         if found.error:
-            return SCHEDULER_ERROR, f"failed to schedule other pod from a pod group: {found.error}"
+            return SCHEDULER_ERROR, _MATE_FAILED.format(found.error)
         text = self._counts(group, members, found, found.outcomes) + self._tail(group, members, found)
         unfit = (
             f"; {queued.info.pod.metadata.name}: {outcome.message}"
@@ -171,6 +170,23 @@ class GroupVerdicts:
             if isinstance(outcome := found.outcomes.get(queued.uid), Unschedulable)
         )
         return UNSCHEDULABLE, text + next(unfit, "")
+
+    def of_basic(self, outcome: Outcome) -> tuple[str, str]:
+        """Return reason and message that the attempt of one pod means for its `basic` group, none of whose pods is placed.
+
+        They are kube-scheduler's for a group of one pod, without what it says about preemption: these pods preempt alone.
+        """
+        match outcome:
+            case Scheduled():
+                return SCHEDULED, ""
+            case SchedulingFailed():
+                return SCHEDULER_ERROR, _MATE_FAILED.format(outcome.message)
+            case Unschedulable():
+                return UNSCHEDULABLE, self._threshold(1, placed=0, failed=1, remaining=0)
+
+    def has_started(self, group: GroupKey) -> bool:
+        """Return whether a pod of the group has a node, or is on its way to one. O(members)."""
+        return self._placed_count(group) > 0
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -187,10 +203,13 @@ class GroupVerdicts:
         if tried:
             head = f"0/{tried} placements are available, first placement status: "
             head = head if is_new else f"{_GROUP_REFUSED}, {head}"
-        if is_new:
+        return head + self._threshold(least, placed, failed, remaining)
+
+    def _threshold(self, least: int, placed: int, failed: int, remaining: int) -> str:
+        if GROUP_TEXTS in self.gates:
             counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
-            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
-        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+            return f"scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
+        return f"minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
 
     def _tail(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
         """Return what kube-scheduler adds about preemption; "" if the profile has none."""
