@@ -200,14 +200,25 @@ class GroupExplainer:
         explanation = trial.explanation
         if trial.unfit:
             alone = yield from self.explainer.explain(trial.unfit[0].key)
-            explanation = (
-                alone if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"} else explanation
-            )
+            if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"}:
+                explanation = yield from self._with_fixes_tried(group, trial, alone)
         if explanation is trial.explanation and trial.fitting is not None and trial.unfit:
             yield from trial.add_nodes(lambda: self.verdicts.domains(group, trial.members, trial.least))
             about |= {"nodes_to_add": trial.nodes_to_add, "is_search_complete": trial.is_complete}
         move: Move = explanation.move if explanation is not None else "administrator"
         return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
+
+    def _with_fixes_tried(self, group: GroupKey, trial: GroupTrial, found: Explanation) -> Steps[Explanation]:
+        """Say of each fix of the first pod that is left over whether the group is placed with it."""
+        fixes = []
+        for fix in found.fixes:
+            starts = None
+            if fix.verified:
+                starts = yield from trial.starts_after(
+                    fix, trial.unfit[0], lambda members: self.verdicts.domains(group, members, trial.least)
+                )
+            fixes.append(msgspec.structs.replace(fix, starts_group=starts))
+        return msgspec.structs.replace(found, fixes=tuple(fixes))
 
     # -- pods of a question ------------------------------------------------------------------------------------------
 
