@@ -217,13 +217,13 @@ class SchedulingLoop:
         if not self._cluster.pod_groups.is_complete(group):
             self._queue.put_back(queued)  # it was complete when the pod entered the queue
             return True
-        lacking = verdicts.lacks(group)
-        if lacking <= 0 and not verdicts.is_confined(group):
+        least, is_start = verdicts.next_attempt(group)
+        if not least:
             return False
         others = [
             uid for pod in self._cluster.pod_groups.members(group).values() if (uid := pod.metadata.uid) != queued.uid
         ]
-        if lacking > 0 and (late := self._queue.last_after_error(others)) is not None:
+        if is_start and (late := self._queue.last_after_error(others)) is not None:
             # One pod that another event brings back must not shorten the back-off of a group that fails again and again.
             self._queue.put_back(queued, like=late)
             return True
@@ -235,15 +235,15 @@ class SchedulingLoop:
             await self._pause(popped_at)
         members = sorted(tried, key=lambda each: each.order)
         await self._pause(popped_at)
-        found = verdicts.refusal(group, members) or await self._search(group, members, max(1, lacking))
+        found = verdicts.refusal(group, members) or await self._search(group, members, least)
         if found is None:
             for each in members:
                 self._queue.done(each.uid)
             return True
         turn = await self._pause(popped_at)
         self._report(group, members, found, popped_at)
-        if found.is_placed and lacking > 0:
-            self._parts.binder.barriers.hold(group, lacking)
+        if found.is_placed and is_start:
+            self._parts.binder.barriers.hold(group, least)
         preemption = found.preemption if found.preemption is not None and found.preemption.victims else None
         if preemption is not None:
             self._evict_for(group, members, preemption)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,15 @@ GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
 
 
+class NextAttempt(NamedTuple):
+    """How the next pods of a group are tried."""
+
+    least: int
+    """The number of pods that have to be placed together; 0 if they are placed one by one."""
+    is_start: bool
+    """Whether the group starts with them, so that they are bound together."""
+
+
 @dataclass(eq=False, repr=False)
 class GroupVerdicts:
     """The rules of groups for the scheduling loop."""
@@ -54,11 +63,16 @@ class GroupVerdicts:
     is_given_up: Callable[[str], bool]
     """Returns of a uid whether the binding of this pod is being cancelled."""
 
-    def lacks(self, group: GroupKey) -> int:
-        """Return how many more pods must be placed together. Not positive: the next ones are placed one by one.
+    def next_attempt(self, group: GroupKey) -> NextAttempt:
+        """Return how many of the next pods are placed together.
 
-        Pods with a node count, and those on their way to one.
+        Pods with a node count for the minimum, and those on their way to one. O(members).
         """
+        lacking = self._lacking(group)
+        is_start = lacking > 0
+        return NextAttempt(max(1, lacking) if is_start or self.is_confined(group) else 0, is_start)
+
+    def _lacking(self, group: GroupKey) -> int:
         groups = self.cluster.pod_groups
         wanted = groups.get(group)
         least = groups.least(group)

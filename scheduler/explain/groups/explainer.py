@@ -111,7 +111,7 @@ class GroupExplainer:
             return (yield from self._of_pods(waiting, f"the profile {profile.name} places pods one by one", about))
         if (found := self._not_tried(group, members, about)) is not None:
             return found
-        least = self._needed(group)
+        least = self.verdicts.next_attempt(group).least
         if not least:
             text = "it has started" if about["has_started"] else "enough pods are placed"
             text = text if about["minimum"] is not None else "its pods start one by one"
@@ -243,7 +243,7 @@ class GroupExplainer:
         tried = [*sorted(members.tried, key=lambda each: each.order), *(QueuedPodInfo(info, now) for info in added)]
         if (refusal := self.verdicts.refusal(group, tried)) is not None:
             return refusal.refusal
-        least = self._needed(group)
+        least = self.verdicts.next_attempt(group).least
         if not least:
             return ""
         if len(tried) < least:
@@ -263,11 +263,6 @@ class GroupExplainer:
 
     def _profile(self, info: PodInfo) -> Profile:
         return self.explainer.profiles[info.pod.spec.scheduler_name]
-
-    def _needed(self, group: GroupKey) -> int:
-        """Return how many pods an attempt has to place together; 0 if they are placed one by one."""
-        lacking = self.verdicts.lacks(group)
-        return max(1, lacking) if lacking > 0 or self.verdicts.is_confined(group) else 0
 
     def _least(self, group: GroupKey) -> int:
         return self.explainer.cluster.pod_groups.least(group)
