@@ -200,7 +200,10 @@ class GroupVerdicts:
 
     def has_started(self, group: GroupKey) -> bool:
         """Return whether a pod of the group has a node, or is on its way to one. O(members)."""
-        return self._placed_count(group) > 0
+        groups = self.cluster.pod_groups
+        return groups.running_count(group) > 0 or any(
+            self._is_on_its_way(pod.metadata.uid) for pod in groups.members(group).values()
+        )
 
     # -- texts -------------------------------------------------------------------------------------------------------
 

@@ -515,9 +515,9 @@ async def test_the_condition_of_a_basic_group(version: str, text: str) -> None:
     assert len(bound(sched)) == 1
     assert conditions(sched)[1:] == [("True", "Scheduled", "")]
 
-    sched.node("n3", cpu="1")
+    sched.node("n3", cpu="2")
     await sched.later(12)
-    assert len(conditions(sched)) == 2
+    assert (len(bound(sched)), len(conditions(sched))) == (2, 2), "the watch does not show the condition yet"
 
 
 async def test_an_error_of_a_pod_of_a_basic_group() -> None:
