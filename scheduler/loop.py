@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from scheduler.api.pod_group import GroupKey
+from scheduler.api.pod_group import GroupKey, PodGroup
 from scheduler.api.podinfo import PodInfo
 from scheduler.audit.self_audit import SelfAudit
 from scheduler.binding import Binder
@@ -217,13 +217,13 @@ class SchedulingLoop:
         if not self._cluster.pod_groups.is_complete(group):
             self._queue.put_back(queued)  # it was complete when the pod entered the queue
             return True
-        lacking = verdicts.lacks(group)
-        if lacking <= 0 and not verdicts.is_confined(group):
+        least, is_start = verdicts.next_attempt(group)
+        if not least:
             return False
         others = [
             uid for pod in self._cluster.pod_groups.members(group).values() if (uid := pod.metadata.uid) != queued.uid
         ]
-        if lacking > 0 and (late := self._queue.last_after_error(others)) is not None:
+        if is_start and (late := self._queue.last_after_error(others)) is not None:
             # One pod that another event brings back must not shorten the back-off of a group that fails again and again.
             self._queue.put_back(queued, like=late)
             return True
@@ -235,17 +235,18 @@ class SchedulingLoop:
             await self._pause(popped_at)
         members = sorted(tried, key=lambda each: each.order)
         await self._pause(popped_at)
-        found = verdicts.refusal(group, members) or await self._search(group, members, max(1, lacking))
+        found = verdicts.refusal(group, members) or await self._search(group, members, least)
         if found is None:
             for each in members:
                 self._queue.done(each.uid)
             return True
         turn = await self._pause(popped_at)
         self._report(group, members, found, popped_at)
-        if found.is_placed and lacking > 0:
-            self._parts.binder.barriers.hold(group, lacking)
-        if found.preemption is not None and found.preemption.victims:
-            self._evict_for(group, members, found.preemption)
+        if found.is_placed and is_start:
+            self._parts.binder.barriers.hold(group, least)
+        preemption = found.preemption if found.preemption is not None and found.preemption.victims else None
+        if preemption is not None:
+            self._evict_for(group, members, preemption)
         elif found.result == "unschedulable":
             for plugin in self._parts.profiles[queued.profile].group_reserve:
                 plugin.release_group([each.info for each in members])
@@ -254,7 +255,7 @@ class SchedulingLoop:
         for each, outcome in verdicts.verdicts(group, members, found):
             self._queue.fair_share.charge(each.info, in_vain_s)
             self._parts.records.add(outcome.record)
-            self._settle(each, outcome, popped_at)
+            self._settle(each, outcome, popped_at, evicts=preemption is not None)
             turn = await self._pause(turn)
         return True
 
@@ -268,8 +269,9 @@ class SchedulingLoop:
 
     def _evict_for(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupPreemption) -> None:
         """Begin to evict all victims of the group, in the name of one of its pods; until the end none of them is tried."""
-        preemptor = next(each.info for each in members if each.uid == found.preemptor)
-        self._parts.evictions.start(preemptor, found.nodes[preemptor.uid], found.victims, group)
+        placed = {each.uid: (each.info, found.nodes[each.uid]) for each in members if each.uid in found.nodes}
+        preemptor, node_name = placed.pop(found.preemptor)
+        self._parts.evictions.start(preemptor, node_name, found.victims, group, tuple(placed.values()))
 
     async def _search(self, group: GroupKey, members: Sequence[QueuedPodInfo], least: int) -> GroupOutcome | None:
         """Try to place at least this number of the pods. Return None if the scheduler is stopping."""
@@ -292,6 +294,18 @@ class SchedulingLoop:
         self._parts.shared.metrics.group_attempt(found.result, profile, took_s)
         if (shown := self._cluster.pod_groups.get(group)) is not None:
             self._parts.group_status.report(shown, controller=profile, reason=reason, message=message)
+
+    def _report_basic(self, pod: PodInfo, outcome: Outcome) -> None:
+        """Write the condition of the pod's group if its pods are placed one by one."""
+        group, verdicts, status = self._group(pod), self._parts.group_verdicts, self._parts.group_status
+        wanted = self._cluster.pod_groups.get(group) if group is not None else None
+        if group is None or not isinstance(wanted, PodGroup) or wanted.is_gang:
+            return
+        reason, message = verdicts.of_basic(outcome)
+        # A refused pod says nothing about a group that has started; the watch may not show yet that it has.
+        is_refused = not isinstance(outcome, Scheduled)
+        if status.is_news(wanted, reason, message) and not (is_refused and verdicts.has_started(group)):
+            status.submit(wanted, reason, message)
 
     async def _driven(self, work: Work[T]) -> T | None:
         """Run an attempt to its end, and return its result; None if the scheduler stops before."""
@@ -327,9 +341,11 @@ class SchedulingLoop:
             )
             outcome = SchedulingFailed(shortened(repr(error)), record)
         self._parts.records.add(outcome.record)
+        self._report_basic(pod, outcome)
         self._settle(queued, outcome, popped_at)
 
-    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float) -> None:
+    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float, *, evicts: bool = False) -> None:
+        """Carry out the outcome of an attempt. `evicts`: pods are being evicted for the group of the pod."""
         took_s = self._clock.now() - popped_at
         match outcome:
             case Scheduled():
@@ -358,9 +374,9 @@ class SchedulingLoop:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
                 if outcome.diagnosis.node_count:  # otherwise no node has refused the pod
                     self._parts.stale.unfit(queued.info, outcome.diagnosis)
-                nominate = outcome.nominate
-                if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
-                    nominate = None  # a derived nomination is not written
+                nominate, evicts = outcome.nominate, evicts or bool(outcome.victims)
+                if nominate and not evicts and nominate == self._queue.nominator.derived_node(queued.uid):
+                    nominate = None  # a derived nomination is not written, unless evictions wait for it
                 self._parts.failures.handle_unschedulable(
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )

@@ -3,7 +3,7 @@
 A worked example. PostFilter has decided that pod p shall run on n1 in place of v0 and v1:
 
     1. start(p, "n1", [v0, v1])                  p is held back; v0 and v1 count as pods that leave
-    2. PATCH status of p: nominated to n1        a restarted scheduler knows whose capacity it is
+    2. PATCH status of p: nominated to n1        a restarted scheduler knows whose capacity it is; for a group, of all its pods
     3. PATCH status of v0, DELETE v0             all victims but the last one, concurrently
     4. check: p waits, n1 exists, p is nominated there; otherwise v1 is not evicted
     5. PATCH status of v1, DELETE v1             p may be tried again
@@ -69,6 +69,8 @@ class _Plan:
     victims: list[PodInfo]
     """They are on this node, or on several nodes if the plan is that of a group."""
     group: GroupKey | None = None
+    mates: Sequence[tuple[PodInfo, str]] = ()
+    """The other pods of the group that fit once the victims have left, each with its node."""
     has_failed: bool = False
     """Whether an eviction failed: further evictions would be in vain."""
     evicted_count: int = 0
@@ -129,12 +131,19 @@ class PreemptionExecutor:
         return {*self._plans, *self._preempting.snapshot()}
 
     def start(
-        self, preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo], group: GroupKey | None = None
+        self,
+        preemptor: PodInfo,
+        node_name: str,
+        victims: Sequence[PodInfo],
+        group: GroupKey | None = None,
+        mates: Sequence[tuple[PodInfo, str]] = (),
     ) -> None:
         """Evict the victims in the background. Until then the preemptor is held back, or the group if this is done for it.
 
-        Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
-        happens before the event loop runs again.
+        No victim is touched before the preemptor and the mates are nominated to their nodes on the server.
+
+        Call it right before the pods return to the queue with their nominations, in the same attempt: PreEnqueue must
+        know of it, and no victim is touched before the attempt ends.
         """
         # A pod that is terminating already needs no eviction. A plan needs at least one victim, because the eviction
         # of the last one ends it.
@@ -143,7 +152,7 @@ class PreemptionExecutor:
             return  # all are terminating already, and their end wakes the preemptor
         others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
-        plan = _Plan(preemptor, node_name, remaining, group)
+        plan = _Plan(preemptor, node_name, remaining, group, mates)
         # The preemptor may have been tried again, for instance after a change of its node. The older task finds in
         # `_check` that its plan was replaced, and evicts no further pod.
         before = self._plans.get(preemptor.uid)
@@ -229,9 +238,9 @@ class PreemptionExecutor:
                 self._queue.reconsider(mate)
 
     async def _evict_all(self, plan: _Plan) -> _Ending:
-        # The nomination is on the server before a victim is touched. If this process ends now, the next one knows for
-        # which pod the capacity was freed.
-        is_written = await self._failures.written(plan.preemptor, plan.node_name)
+        # The nominations are on the server before a victim is touched. If this process ends now, the next one knows for
+        # which pods the capacity was freed, and on which nodes devices of victims are still to be deallocated.
+        is_written = await self._is_nominated(plan)
         await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
@@ -254,6 +263,15 @@ class PreemptionExecutor:
         self._preempting.last(plan.preemptor.uid, last.uid)
         await self._evict(plan, last)
         return _Ending.DONE
+
+    async def _is_nominated(self, plan: _Plan) -> bool:
+        """Wait for the patches of the preemptor and its mates; return whether all nominations are written."""
+        if plan.mates:
+            await self._inbox.caught_up()  # until all of them have returned to the queue
+        for pod, node_name in ((plan.preemptor, plan.node_name), *plan.mates):
+            if not await self._failures.written(pod, node_name):
+                return False
+        return True
 
     def _is_pending(self, preemptor: PodInfo) -> bool:
         newest = self._pending.get(preemptor.key)

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import shortened
-from scheduler.explain.answer import DisplacedPod, Explanation, WhatIfAnswer
+from scheduler.explain.answer import DisplacedPod, Explanation, WhatIfAnswer, WhatIfGroup
 from scheduler.explain.manifests import WrongRequest, each_manifest
 from scheduler.explain.what_if import WhatIfRequest
 
@@ -23,7 +23,7 @@ SPEC_MAX: Final = 1024 * 1024
 """Bytes of a spec, as of a request to /debug/what-if."""
 MANIFESTS_MAX: Final = 1000
 SHOWN_MAX: Final = 100
-"""Placements, and displaced pods, in a status."""
+"""Placements, displaced pods, and groups in a status."""
 REASONS_MAX: Final = 20
 STATUS_MAX: Final = 60_000
 """Bytes of the fields that are written."""
@@ -209,6 +209,7 @@ def answered(obj: WhatIfObject, answer: WhatIfAnswer, now: str) -> Object:
     namespace = obj.metadata.namespace
     own = [_displaced(each, namespace) for each in answer.displaced if _is_in(each.pod, namespace)]
     placements = [{"pod": _short(each.pod), "node": _name(each.node)} for each in answer.placements]
+    groups = [_group(each) for each in answer.groups if _is_in(each.group, namespace)]
     explanation = answer.explanation
     if explanation is not None and not _is_in(explanation.pod, namespace):
         explanation = None
@@ -230,6 +231,8 @@ def answered(obj: WhatIfObject, answer: WhatIfAnswer, now: str) -> Object:
         status["placementsOmitted"] = max(0, answer.placed - shown) or None
         status["displaced"] = own[:shown] or None
         status["displacedOmitted"] = max(0, len(own) - shown) or None
+        status["groups"] = groups[:shown] or None
+        status["groupsOmitted"] = max(0, len(groups) - shown) or None
         if len(msgspec.json.encode(status)) <= STATUS_MAX:
             break
     return status
@@ -252,7 +255,7 @@ def unanswered(obj: WhatIfObject, reason: str, why: str, now: str) -> Object:
 
 _FIELDS: Final = (
     *("verdict", "cause", "replicas", "placed", "placements", "placementsOmitted", "displaced", "displacedOmitted"),
-    *("displacedElsewhere", "reasons"),
+    *("displacedElsewhere", "groups", "groupsOmitted", "reasons"),
 )
 
 
@@ -320,6 +323,11 @@ def _displaced(each: DisplacedPod, namespace: str) -> Object:
         cause = "preempted by a pod of another namespace"
     found = {"pod": _short(each.pod), "from": _name(each.source), "to": _name(each.to)}
     return {name: text for name, text in (found | {"cause": shortened(cause, _NAME_MAX)}).items() if text}
+
+
+def _group(each: WhatIfGroup) -> Object:
+    fields: Object = msgspec.to_builtins(each)
+    return fields | {"group": _short(each.group), "cause": shortened(each.cause, _TEXT_MAX)}
 
 
 def _is_in(key: str, namespace: str) -> bool:

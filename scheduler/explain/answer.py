@@ -78,6 +78,19 @@ class FixAnswer(AnswerPart, frozen=True):
     changes: tuple[ChangeAnswer, ...]
     edits: tuple[Edit, ...] = ()
     """All changes together, one edit per object, as JSON patches that RFC 6902 allows."""
+    starts_group: bool | None = None
+    """Whether an attempt then places the whole group of the pod; null if that was not tried."""
+
+    @property
+    def proof(self) -> str:
+        """What an attempt with these changes does."""
+        if not self.verified:
+            return "not verified: search budget"
+        if self.starts_group:
+            return "verified: an attempt then places the group"
+        if self.starts_group is None:
+            return f"verified: an attempt then chooses {self.node}"
+        return f"for this pod alone: an attempt then chooses {self.node}, and its group is not placed yet"
 
 
 class Bound(AnswerPart, frozen=True):
@@ -235,8 +248,7 @@ def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         yield from ("", *facts)
     for number, fix in enumerate(answer.fixes, 1):
         yield ""
-        proof = f"verified: an attempt then chooses {fix.node}" if fix.verified else "not verified: search budget"
-        yield f"fix {number} ({proof}):"
+        yield f"fix {number} ({fix.proof}):"
         for change in fix.changes:
             yield f"  {change.text}"
     if (

@@ -238,7 +238,7 @@ class Overlay:
         self._cluster = cluster
         self._derive = derive
         self._decoders: dict[str, ObjectDecoder[Any]] = {kind: ObjectDecoder(kind, typ) for kind, typ in _TYPES.items()}
-        self._plan = Plan(cluster)
+        self.plan = Plan(cluster)
         self._uids: dict[str, str] = {}
         """Pod → its uid."""
 
@@ -254,22 +254,22 @@ class Overlay:
 
     def apply(self, edits: Iterable[Edit]) -> None:
         """Apply all edits except patches of pods. Raises NotApplicable, and then nothing is applied."""
-        self._plan.begin()
+        self.plan.begin()
         try:
             for edit in merged(edits):
                 if (edit.kind, edit.verb) != ("Pod", "patch"):
-                    self._plan.add(partial(self.applied_edit, edit))
+                    self.plan.add(partial(self.applied_edit, edit))
         except NotApplicable:
             self.undo()
             raise
 
     def hold(self, placement: Callable[[], Undo]) -> None:
         """Keep the placement of a pod in force with the edits. It may be repeated, and may raise NotApplicable then."""
-        self._plan.add(placement)
+        self.plan.add(placement)
 
     def undo(self) -> None:
         """Restore the cache, last edit first. Idempotent."""
-        self._plan.end()
+        self.plan.end()
 
     @contextlib.contextmanager
     def applied(self, edits: Iterable[Edit]) -> Iterator[None]:
@@ -282,7 +282,7 @@ class Overlay:
 
     def suspended(self) -> contextlib.AbstractContextManager[None]:
         """Restore the cache until the block ends, and then apply the edits and placements again, as `Plan.suspended`."""
-        return self._plan.suspended()
+        return self.plan.suspended()
 
     def decoded(self, kind: str, manifest: Manifest) -> Any:
         """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""

@@ -152,7 +152,7 @@ class Explainer:
             )
             for at, name in enumerate(names)
         )
-        search = self._search(info, profile)
+        search = self.search(info, profile)
         node = yield from search.placed(Fix(changes).edits)
         if node:
             after = f"{text}; without them it would go to node {node}"
@@ -191,7 +191,7 @@ class Explainer:
         return _answer(info, "gated", "fitsAfter", "DeviceClaimMissing", text, "wait")
 
     def _tried(self, info: PodInfo, profile: Profile) -> Steps[Explanation]:
-        search = self._search(info, profile)
+        search = self.search(info, profile)
         count = len(self.cluster.nodes)
         if not count:
             return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
@@ -323,7 +323,8 @@ class Explainer:
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
-    def _search(self, info: PodInfo, profile: Profile) -> Search:
+    def search(self, info: PodInfo, profile: Profile) -> Search:
+        """Return the search for fixes of a pod of this profile."""
         overlay = Overlay(self.cluster, self.derive)
         runner, place = self._runner(profile), self._place(profile)
         return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s, self.trial_s)

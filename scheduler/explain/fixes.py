@@ -168,7 +168,7 @@ class Search:
 
         `nodes` is called under the edits.
         """
-        return (yield from self._tried(edits, lambda info: verdicts(self.runner, info, nodes(), exact=exact)))
+        return (yield from self.tried(edits, lambda info: verdicts(self.runner, info, nodes(), exact=exact)))
 
     def fits(self, edits: Sequence[Edit], name: str) -> Steps[bool]:
         """Return whether the pod fits on this node with these edits."""
@@ -177,7 +177,7 @@ class Search:
 
     def placed(self, edits: Sequence[Edit]) -> Steps[str]:
         """Return the node that an ordinary attempt chooses with these edits; "" if none."""
-        return (yield from self._tried(edits, self._attempt)) or ""
+        return (yield from self.tried(edits, self._attempt)) or ""
 
     def _attempt(self, info: PodInfo) -> Work[str]:
         """Make an attempt that leaves nothing reserved, and return the chosen node, or ""."""
@@ -187,7 +187,7 @@ class Search:
         found.undo()
         return found.node
 
-    def _tried(self, edits: Sequence[Edit], trial: Callable[[PodInfo], Work[T]]) -> Steps[T | None]:
+    def tried(self, edits: Sequence[Edit], trial: Callable[[PodInfo], Work[T]]) -> Steps[T | None]:
         """Return the result of a trial of the edited pod under the edits.
 
         Returns None if they cannot be applied, or if the trial takes too long. Pods that controllers create again after

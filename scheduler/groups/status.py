@@ -13,6 +13,7 @@ import structlog
 
 from scheduler.api.core_v1 import PodCondition
 from scheduler.api.pod_group import STARTED, AnyPodGroup, PodGroup, VolcanoPodGroup
+from scheduler.core.caching import BoundedCache
 from scheduler.core.errors import ApiError, Fenced, NotFound
 from scheduler.framework.handle import Recorder, Writer
 from scheduler.framework.wait import settle
@@ -23,6 +24,7 @@ SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 _DEFAULT_QUEUE: Final = "default"
+_WRITTEN_MAX: Final = 1000
 
 
 class GroupStatus:
@@ -36,6 +38,8 @@ class GroupStatus:
         self._recorder = recorder
         self._wanted: dict[str, tuple[PodGroup, PodCondition]] = {}
         """By uid: what the next patch writes."""
+        self._written: BoundedCache[str, tuple[str, PodCondition]] = BoundedCache(_WRITTEN_MAX)
+        """By uid: the last patch, with the version of the object that the watch showed then; a newer one says more."""
         self._running: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -53,7 +57,7 @@ class GroupStatus:
             note=message,
         )
         if isinstance(group, PodGroup):
-            self._submit(group, reason, "" if is_started else message)
+            self.submit(group, reason, "" if is_started else message)
         elif isinstance(group, VolcanoPodGroup) and is_started and group.spec.queue not in {"", _DEFAULT_QUEUE}:
             self._recorder.event(
                 group,
@@ -64,27 +68,40 @@ class GroupStatus:
                 note=f'queue "{group.spec.queue}" is not read: the group has started without any quota',
             )
 
-    async def drain(self) -> None:
-        """Wait until all patches have been answered."""
-        while self._running:
-            await asyncio.wait(self._running.values())
+    def is_news(self, group: PodGroup, reason: str, message: str) -> bool:
+        """Return whether the condition would change; once True it does not."""
+        shown = self._shown(group)
+        return shown is None or not (shown.status == "True" or (shown.reason, shown.message) == (reason, message))
 
-    def _submit(self, group: PodGroup, reason: str, message: str) -> None:
-        uid, status = group.metadata.uid, "True" if reason == SCHEDULED else "False"
-        shown = self._wanted[uid][1] if uid in self._wanted else group.condition(STARTED)
-        if shown is not None and (shown.status == "True" or (shown.reason, shown.message) == (reason, message)):
+    def submit(self, group: PodGroup, reason: str, message: str) -> None:
+        """Write the condition if it says something new, and no event."""
+        if not self.is_news(group, reason, message):
             return
+        uid, status = group.metadata.uid, "True" if reason == SCHEDULED else "False"
         condition = PodCondition(STARTED, status, reason, message, group.metadata.generation)
         self._wanted[uid] = (group, condition)
         if uid not in self._running:
             self._running[uid] = task = asyncio.ensure_future(self._write(uid))
             task.add_done_callback(lambda _: self._running.pop(uid))
 
+    def _shown(self, group: PodGroup) -> PodCondition | None:
+        uid = group.metadata.uid
+        if uid in self._wanted:
+            return self._wanted[uid][1]
+        version, condition = self._written.get(uid) or ("", None)
+        return condition if version == group.metadata.resource_version else group.condition(STARTED)
+
+    async def drain(self) -> None:
+        """Wait until all patches have been answered."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
     async def _write(self, uid: str) -> None:
         while (wanted := self._wanted.get(uid)) is not None:
             group, condition = wanted
             try:
                 await settle(self._writer.patch_pod_group_status(group, condition))
+                self._written.put(uid, (group.metadata.resource_version, condition))
             except ApiError as error:
                 if not isinstance(error, (NotFound, Fenced)):
                     _log.warning("group status not written", group=group.key, error=error.message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -36,9 +36,19 @@ _REPEATED_MAX: Final = 2
 _GROUP_REFUSED: Final = "pod group is unschedulable"
 _CLAIMS_RELEASED: Final = ", deallocation and deletion of ResourceClaims completed"
 _DEFAULT_POLICY: Final = "PreemptLowerPriority"
+_MATE_FAILED: Final = "failed to schedule other pod from a pod group: {}"
 NO_DOMAIN: Final = "no feasible placements found"
 GROUP_ERROR: Final = "PodGroupError"
 """The reason that 1.38 has for a group whose pods break a rule."""
+
+
+class NextAttempt(NamedTuple):
+    """How the next pods of a group are tried."""
+
+    least: int
+    """The number of pods that have to be placed together; 0 if they are placed one by one."""
+    is_start: bool
+    """Whether the group starts with them, so that they are bound together."""
 
 
 @dataclass(eq=False, repr=False)
@@ -53,11 +63,16 @@ class GroupVerdicts:
     is_given_up: Callable[[str], bool]
     """Returns of a uid whether the binding of this pod is being cancelled."""
 
-    def lacks(self, group: GroupKey) -> int:
-        """Return how many more pods must be placed together. Not positive: the next ones are placed one by one.
+    def next_attempt(self, group: GroupKey) -> NextAttempt:
+        """Return how many of the next pods are placed together.
 
-        Pods with a node count, and those on their way to one.
+        Pods with a node count for the minimum, and those on their way to one. O(members).
         """
+        lacking = self._lacking(group)
+        is_start = lacking > 0
+        return NextAttempt(max(1, lacking) if is_start or self.is_confined(group) else 0, is_start)
+
+    def _lacking(self, group: GroupKey) -> int:
         groups = self.cluster.pod_groups
         wanted = groups.get(group)
         least = groups.least(group)
@@ -125,9 +140,7 @@ class GroupVerdicts:
         for queued in sorted(members, key=lambda each: preemption is None or each.uid != preemption.preemptor):
             outcome = found.outcomes.get(queued.uid)
             if error and not isinstance(outcome, SchedulingFailed):
-                outcome = self._failed(
-                    queued, self._parent_error(group, f"failed to schedule other pod from a pod group: {error}")
-                )
+                outcome = self._failed(queued, self._parent_error(group, _MATE_FAILED.format(error)))
             elif isinstance(outcome, Scheduled) and not found.is_placed:
                 own = text + tail if is_waiting else f"{_GROUP_REFUSED}, {text}{tail}"
                 outcome = self._refused(queued, self._parent_text(group, own), outcome.record)
@@ -163,7 +176,7 @@ class GroupVerdicts:
         if found.refusal:
             return found.refusal_reason, found.refusal + self._tail(group, members, found)
         if found.error:
-            return SCHEDULER_ERROR, f"failed to schedule other pod from a pod group: {found.error}"
+            return SCHEDULER_ERROR, _MATE_FAILED.format(found.error)
         text = self._counts(group, members, found, found.outcomes) + self._tail(group, members, found)
         unfit = (
             f"; {queued.info.pod.metadata.name}: {outcome.message}"
@@ -171,6 +184,26 @@ class GroupVerdicts:
             if isinstance(outcome := found.outcomes.get(queued.uid), Unschedulable)
         )
         return UNSCHEDULABLE, text + next(unfit, "")
+
+    def of_basic(self, outcome: Outcome) -> tuple[str, str]:
+        """Return reason and message that the attempt of one pod means for its `basic` group, none of whose pods is placed.
+
+        They are kube-scheduler's for a group of one pod, without what it says about preemption: these pods preempt alone.
+        """
+        match outcome:
+            case Scheduled():
+                return SCHEDULED, ""
+            case SchedulingFailed():
+                return SCHEDULER_ERROR, _MATE_FAILED.format(outcome.message)
+            case Unschedulable():
+                return UNSCHEDULABLE, self._threshold(1, placed=0, failed=1, remaining=0)
+
+    def has_started(self, group: GroupKey) -> bool:
+        """Return whether a pod of the group has a node, or is on its way to one. O(members)."""
+        groups = self.cluster.pod_groups
+        return groups.running_count(group) > 0 or any(
+            self._is_on_its_way(pod.metadata.uid) for pod in groups.members(group).values()
+        )
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -187,10 +220,13 @@ class GroupVerdicts:
         if tried:
             head = f"0/{tried} placements are available, first placement status: "
             head = head if is_new else f"{_GROUP_REFUSED}, {head}"
-        if is_new:
+        return head + self._threshold(least, placed, failed, remaining)
+
+    def _threshold(self, least: int, placed: int, failed: int, remaining: int) -> str:
+        if GROUP_TEXTS in self.gates:
             counts = f"{placed} scheduled, {failed} unschedulable, {remaining} not-evaluated"
-            return f"{head}scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
-        return f"{head}minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
+            return f"scheduling policy's minimum threshold ({least}) cannot be satisfied: {counts}"
+        return f"minCount ({least}) cannot be satisfied: {placed} scheduled, {remaining} remaining"
 
     def _tail(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> str:
         """Return what kube-scheduler adds about preemption; "" if the profile has none."""

@@ -27,7 +27,7 @@ from scheduler.customresources.what_if_question import (
     read_object,
     unanswered,
 )
-from scheduler.explain.answer import WhatIfAnswer
+from scheduler.explain.answer import WhatIfAnswer, WhatIfGroup
 from scheduler.kube.resources import SCHEDULER_PROFILE, WHAT_IF
 from scheduler.kube.writes.own_objects import REFERENCES
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
@@ -149,15 +149,18 @@ def test_the_fields_of_a_question_are_those_that_are_read() -> None:
 def test_the_status_of_a_question_is_kept() -> None:
     raw = {"metadata": {"name": "w", "namespace": "d", "uid": "u", "resourceVersion": "1", "generation": 1}}
     obj = read_object(msgspec.json.encode(raw))
-    answer = WhatIfAnswer(verdict="fits", exit_code=0, cause="c", replicas=1, placed=1)
+    group = WhatIfGroup(group="d/g", api_group="a", verdict="fits", cause="c", minimum=1, pods=1, placed=1)
+    answer = WhatIfAnswer(verdict="fits", exit_code=0, cause="c", replicas=1, placed=1, groups=(group,))
     schema = WHAT_IF_SCHEMA["status"]
 
     for status in (answered(obj, answer, "t"), unanswered(obj, FAILED, "why", "t")):
         assert set(status) == set(schema["properties"])
+        assert pruned(status, schema) == status
         (condition,) = status["conditions"]
         assert condition.keys() >= set(schema["properties"]["conditions"]["items"]["required"])
     limits = {name: field["maxItems"] for name, field in schema["properties"].items() if "maxItems" in field}
-    assert limits == {"placements": SHOWN_MAX, "displaced": SHOWN_MAX, "reasons": REASONS_MAX, "conditions": 16}
+    shown = dict.fromkeys(("placements", "displaced", "groups"), SHOWN_MAX)
+    assert limits == {**shown, "reasons": REASONS_MAX, "conditions": 16}
 
 
 # -- deploy/helm/README.md: equal to what `tools.chart_readme` prints, and complete ------------------------------------

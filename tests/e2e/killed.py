@@ -242,9 +242,7 @@ class Killed:
                 return set(self.history.nodes_of) >= await self.bound()
 
             await until(is_seen, "the Bindings in the watch")
-            # With devices, a new leader may not know yet on which node a claim of a victim is still to be deallocated: only
-            # the nomination of one pod is on the server before the first DELETE. Then one more pod may leave.
-            if self.plan.grace_s is not None and not self.plan.devices:
+            if self.plan.grace_s is not None:
                 leaving = await self.leaving_count()
                 assert leaving == self.plan.least, f"{leaving} victims for {self.plan.least} pods"
         watching.cancel()

@@ -213,7 +213,7 @@ class Bench:
         explainer = self.daemon.scheduler.explainer
         info = explainer.pending.get(_path(pod))
         assert isinstance(info, PodInfo)
-        return explainer._search(info, explainer.profiles[self.scheduler_name])
+        return explainer.search(info, explainer.profiles[self.scheduler_name])
 
     # -- fixes -------------------------------------------------------------------------------------------------------
 

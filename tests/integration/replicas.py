@@ -140,10 +140,14 @@ class Replica:
         begin = evictions.start
 
         def start(
-            preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo], group: GroupKey | None = None
+            preemptor: PodInfo,
+            node_name: str,
+            victims: Sequence[PodInfo],
+            group: GroupKey | None = None,
+            mates: Sequence[tuple[PodInfo, str]] = (),
         ) -> None:
             self._on_plan(daemon, preemptor, node_name, victims)
-            begin(preemptor, node_name, victims, group)
+            begin(preemptor, node_name, victims, group, mates)
 
         evictions.start = start  # type: ignore[method-assign]
 

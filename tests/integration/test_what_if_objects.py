@@ -127,6 +127,21 @@ async def test_a_reference_is_a_question_about_further_pods(server: ApiServer, c
         assert (await answered(server, "none"))["cause"] == "spec.reference: Deployment api does not exist"
 
 
+async def test_the_pods_of_a_group_get_nodes_together(server: ApiServer, clock: HastyClock) -> None:
+    named = pod("1", schedulingGroup={"podGroupName": "g"})
+    size = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": size}
+    async with rig_on(server, clock=clock) as cluster:
+        cluster.node("n1", cpu="2")
+        question(server, "whole", {"manifests": [named, group], "replicas": 3})
+        found = await answered(server, "whole")
+
+        assert (found["verdict"], found["placed"]) == ("doesNotFit", 0)
+        (shown,) = found["groups"]
+        assert (shown["group"], shown["minimum"], shown["pods"], shown["placed"]) == ("g", 3, 3, 0)
+        assert shown["cause"] == "2 of 3 pods fit together, and 3 have to"
+
+
 async def test_a_standby_answers_once_it_leads(server: ApiServer) -> None:
     async with rig_on(server, leader_election=ELECTION) as first:
         first.node("n1")

@@ -111,7 +111,7 @@ class GroupExplainer:
             return (yield from self._of_pods(waiting, f"the profile {profile.name} places pods one by one", about))
         if (found := self._not_tried(group, members, about)) is not None:
             return found
-        least = self._needed(group)
+        least = self.verdicts.next_attempt(group).least
         if not least:
             text = "it has started" if about["has_started"] else "enough pods are placed"
             text = text if about["minimum"] is not None else "its pods start one by one"
@@ -200,14 +200,25 @@ class GroupExplainer:
         explanation = trial.explanation
         if trial.unfit:
             alone = yield from self.explainer.explain(trial.unfit[0].key)
-            explanation = (
-                alone if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"} else explanation
-            )
+            if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"}:
+                explanation = yield from self._with_fixes_tried(group, trial, alone)
         if explanation is trial.explanation and trial.fitting is not None and trial.unfit:
             yield from trial.add_nodes(lambda: self.verdicts.domains(group, trial.members, trial.least))
             about |= {"nodes_to_add": trial.nodes_to_add, "is_search_complete": trial.is_complete}
         move: Move = explanation.move if explanation is not None else "administrator"
         return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
+
+    def _with_fixes_tried(self, group: GroupKey, trial: GroupTrial, found: Explanation) -> Steps[Explanation]:
+        """Say of each fix of the first pod that is left over whether the group is placed with it."""
+        fixes = []
+        for fix in found.fixes:
+            starts = None
+            if fix.verified:
+                starts = yield from trial.starts_after(
+                    fix, trial.unfit[0], lambda members: self.verdicts.domains(group, members, trial.least)
+                )
+            fixes.append(msgspec.structs.replace(fix, starts_group=starts))
+        return msgspec.structs.replace(found, fixes=tuple(fixes))
 
     # -- pods of a question ------------------------------------------------------------------------------------------
 
@@ -232,7 +243,7 @@ class GroupExplainer:
         tried = [*sorted(members.tried, key=lambda each: each.order), *(QueuedPodInfo(info, now) for info in added)]
         if (refusal := self.verdicts.refusal(group, tried)) is not None:
             return refusal.refusal
-        least = self._needed(group)
+        least = self.verdicts.next_attempt(group).least
         if not least:
             return ""
         if len(tried) < least:
@@ -252,11 +263,6 @@ class GroupExplainer:
 
     def _profile(self, info: PodInfo) -> Profile:
         return self.explainer.profiles[info.pod.spec.scheduler_name]
-
-    def _needed(self, group: GroupKey) -> int:
-        """Return how many pods an attempt has to place together; 0 if they are placed one by one."""
-        lacking = self.verdicts.lacks(group)
-        return max(1, lacking) if lacking > 0 or self.verdicts.is_confined(group) else 0
 
     def _least(self, group: GroupKey) -> int:
         return self.explainer.cluster.pod_groups.least(group)

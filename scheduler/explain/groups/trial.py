@@ -8,14 +8,16 @@ one pod of each kind, how many pods fit at best, and why the first of the rest f
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
 
-from scheduler.api.core_v1 import Node
+from scheduler.api.core_v1 import Node, controller_of
 from scheduler.api.podinfo import CPU, PodInfo
 from scheduler.api.resource_v1 import claim_keys
 from scheduler.cache.nodes.node_groups import matching_selector
@@ -26,8 +28,9 @@ from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import NodeSet
 from scheduler.core.terminal import counted
 from scheduler.cycle import Scheduled
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, FixAnswer
 from scheduler.explain.changes import node_copy
+from scheduler.explain.claim_changes import TEMPLATE, of_claims
 from scheduler.explain.edits import Overlay
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Steps
@@ -172,6 +175,39 @@ class GroupTrial:
             found = yield from self.explainer.rejected(self.unfit[0], within)
             self.explanation = msgspec.structs.replace(found, cause=f"next to the other pods {found.cause}")
 
+    # -- fixes of one pod --------------------------------------------------------------------------------------------
+
+    def starts_after(
+        self, fix: FixAnswer, info: PodInfo, domains: Callable[[Sequence[QueuedPodInfo]], Sequence[Domain] | None]
+    ) -> Steps[bool | None]:
+        """Return whether an attempt places the group after this fix of one pod; None if that cannot be tried.
+
+        A change of a pod or of a claim is one of its template, so it is made to all pods and claims of that template. `domains`
+        returns those of the changed pods.
+        """
+        search = self.explainer.search(info, self.explainer.profiles[self.members[0].profile])
+        search.trial_s = self.limit_s
+        templates = [edit for edit in fix.edits if edit.kind == TEMPLATE]
+        edits = [edit for edit in fix.edits if edit.kind != TEMPLATE]
+        claims = {queued.uid: list(of_claims(queued.info.pod, templates)) for queued in self.members}
+        of_others = [edit for edit in edits if (edit.verb, edit.kind) != ("patch", "Pod")]
+        alike = _of_one_template(info, self.members)
+
+        def attempt(_: PodInfo) -> Work[bool]:
+            overlay, members = search.overlay, []
+            overlay.hold(self._without_nominations)
+            for queued in self.members:
+                own = [*(edits if queued.uid in alike else of_others), *claims[queued.uid]]
+                members.append(dataclasses.replace(queued, info=overlay.pod(queued.info.pod, own)))
+                yield
+            found = yield from self._group_cycle.search(overlay.plan, members, self.least, domains(members))
+            return found.is_placed
+
+        try:
+            return (yield from search.tried([*edits, *chain.from_iterable(claims.values())], attempt))
+        except DomainError:
+            return False
+
     # -- more nodes --------------------------------------------------------------------------------------------------
 
     def _with_nodes(self, domains: Callable[[], Sequence[Domain] | None]) -> Work[None]:
@@ -261,3 +297,15 @@ class GroupTrial:
             allocation = device_claim.status.allocation if device_claim is not None else None
             if allocation is not None and allocation.node_selector is not None:
                 yield f"ResourceClaim {key}", matching_selector(cluster.nodes, allocation.node_selector)
+
+
+def _of_one_template(info: PodInfo, members: Sequence[QueuedPodInfo]) -> set[str]:
+    """Return the uids of the pods that have the template of this pod: those of its controller, and those of its kind."""
+    owner = controller_of(info.pod)
+    kind = next(kind for kind in by_kind(members).values() if any(each.uid == info.uid for each in kind))
+    alike = {each.uid for each in kind}
+    if owner is not None:
+        alike |= {
+            each.uid for each in members if (its := controller_of(each.info.pod)) is not None and its.uid == owner.uid
+        }
+    return alike

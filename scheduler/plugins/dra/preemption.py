@@ -377,6 +377,7 @@ class DevicePreemption:
         """Return whether devices on this node, to which a pod of a group is nominated, are being freed."""
         if not self._is_on or not pod.pod.spec.resource_claims:
             return False
+        self._devices.on_nodes.catch_up()  # it is called before any attempt
         leaving = [claim for claim in claims_at(self._devices, slot, {}) if self._frees(claim)]
         return bool(leaving) and self._is_in_time(pod, leaving)
 

@@ -20,7 +20,15 @@ from scheduler.customresources.what_if_question import (
     template_of,
     unanswered,
 )
-from scheduler.explain.answer import DisplacedPod, Explanation, PlacedPod, Reason, RejectedNodes, WhatIfAnswer
+from scheduler.explain.answer import (
+    DisplacedPod,
+    Explanation,
+    PlacedPod,
+    Reason,
+    RejectedNodes,
+    WhatIfAnswer,
+    WhatIfGroup,
+)
 from scheduler.explain.manifests import WrongRequest
 from scheduler.explain.what_if import WhatIfRequest
 from tests.unit.customresources.what_ifs import Object, pod, what_if
@@ -178,8 +186,52 @@ def test_a_status_has_all_fields_and_removes_those_of_the_question_before() -> N
         "conditions": [{"type": "Reviewed"}, condition],
     }
     assert {name for name, value in found.items() if value is None} == {
-        *("placementsOmitted", "displaced", "displacedOmitted", "displacedElsewhere", "reasons"),
+        *(
+            "placementsOmitted",
+            "displaced",
+            "displacedOmitted",
+            "displacedElsewhere",
+            "groups",
+            "groupsOmitted",
+            "reasons",
+        ),
     }
+
+
+def pod_group(key: str, **more: Any) -> WhatIfGroup:
+    given: Any = {"verdict": "fits", "cause": "an attempt now places 3 of 3 pods", "minimum": 2, "pods": 3, "placed": 3}
+    return WhatIfGroup(group=key, api_group="scheduling.k8s.io", **given | more)
+
+
+def test_groups_are_listed() -> None:
+    refused = pod_group("demo/h", verdict="doesNotFit", cause="2 of 3 pods fit together, and 3 have to", placed=0)
+    found = status(answer(groups=(pod_group("demo/g"), refused)))
+
+    assert found["groups"] == [
+        {
+            "group": "g",
+            "apiGroup": "scheduling.k8s.io",
+            "verdict": "fits",
+            "cause": "an attempt now places 3 of 3 pods",
+            "minimum": 2,
+            "pods": 3,
+            "placed": 3,
+        },
+        {
+            "group": "h",
+            "apiGroup": "scheduling.k8s.io",
+            "verdict": "doesNotFit",
+            "cause": "2 of 3 pods fit together, and 3 have to",
+            "minimum": 2,
+            "pods": 3,
+            "placed": 0,
+        },
+    ]
+    assert found["groupsOmitted"] is None
+
+
+def test_a_group_of_another_namespace_is_not_listed() -> None:
+    assert status(answer(groups=(pod_group("secret/g"),)))["groups"] is None
 
 
 def test_reasons_are_summed_over_groups_and_the_most_frequent_come_first() -> None:
@@ -224,15 +276,22 @@ def test_a_status_is_bounded(name: str) -> None:
     groups = [group(at, f"{name}{at}") for at in range(1, 40)]
 
     found = status(
-        answer(placed=500, placements=placements, displaced=displaced, explanation=explanation("demo/p", *groups))
+        answer(
+            placed=500,
+            placements=placements,
+            displaced=displaced,
+            groups=tuple(pod_group(f"demo/{name}-{at}", cause=name) for at in range(150)),
+            explanation=explanation("demo/p", *groups),
+        )
     )
 
     shown = len(found["placements"] or ())
     assert found["placementsOmitted"] == 500 - shown
     assert found["displacedOmitted"] == 200 - len(found["displaced"] or ())
+    assert found["groupsOmitted"] == 150 - len(found["groups"] or ())
     assert len(msgspec.json.encode(found)) <= STATUS_MAX
     if name == "p":
-        assert (shown, len(found["displaced"]), len(found["reasons"])) == (100, 100, 20)
+        assert (shown, len(found["displaced"]), len(found["groups"]), len(found["reasons"])) == (100, 100, 100, 20)
 
 
 def test_an_answer_that_ran_out_of_time_says_so() -> None:

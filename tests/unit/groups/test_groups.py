@@ -490,6 +490,50 @@ async def test_the_condition_of_a_group(version: str, text: str) -> None:
     assert events == [("default/g", "Warning", "FailedScheduling"), ("default/g", "Normal", "GroupScheduled")]
 
 
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ("1.37", "minCount (1) cannot be satisfied: 0 scheduled, 0 remaining"),
+        (
+            "1.38",
+            "scheduling policy's minimum threshold (1) cannot be satisfied: 0 scheduled, 1 unschedulable, 0 not-evaluated",
+        ),
+    ],
+)
+async def test_the_condition_of_a_basic_group(version: str, text: str) -> None:
+    """Its pods are placed one by one. The first one that has a node makes it True; pods that have none change nothing then."""
+    sched = harness(version=version)
+    sched.node("n1", cpu="1")
+    sched.group("g", None)
+    for name in NAMES:
+        sched.pod(name, cpu="2", **GROUPED)
+    await sched.settle()
+    assert conditions(sched) == [("False", "Unschedulable", text)], "written once, not for each pod"
+
+    sched.node("n2", cpu="2")
+    await sched.later(1.5)
+    assert len(bound(sched)) == 1
+    assert conditions(sched)[1:] == [("True", "Scheduled", "")]
+
+    sched.node("n3", cpu="2")
+    await sched.later(12)
+    assert (len(bound(sched)), len(conditions(sched))) == (2, 2), "the watch does not show the condition yet"
+
+
+async def test_an_error_of_a_pod_of_a_basic_group() -> None:
+    sched = harness("n1")
+    sched.group("g", None)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no")
+
+    sched.parts.cycle.attempt = fails  # type: ignore[method-assign]
+    sched.pod("a", cpu="1", **GROUPED)
+    await sched.settle()
+    text = "failed to schedule other pod from a pod group: RuntimeError('no')"
+    assert conditions(sched) == [("False", "SchedulerError", text)]
+
+
 async def test_a_group_that_has_started_keeps_its_condition() -> None:
     sched = harness("n1")
     sched.group(

@@ -218,11 +218,11 @@ async def test_a_pod_whose_binding_is_being_cancelled_is_not_on_its_way() -> Non
     sched, _ = prepared("n1")
     await sched.settle()
     (group,) = sched.cluster.pod_groups.by_group
-    lacks = sched.parts.group_verdicts.lacks
-    assert lacks(group) == 0
+    next_attempt = sched.parts.group_verdicts.next_attempt
+    assert next_attempt(group) == (0, False)
     sched.parts.binder.preempt("uid-a", "DefaultPreemption")
 
-    assert lacks(group) == 1
+    assert next_attempt(group) == (1, True)
 
 
 async def test_a_preemptor_takes_a_pod_at_the_barrier() -> None:

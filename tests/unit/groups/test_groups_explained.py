@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.api.decode import Delta
 from scheduler.api.pod_group import COSCHEDULING_POD_GROUP, VOLCANO_POD_GROUP
 from scheduler.audit.checks import cache_checks
 from scheduler.core.cooperative import finish
@@ -23,7 +24,7 @@ from tests.unit.groups.test_groups import ALONE, ANNOTATED, GROUPED, LABELLED, N
 from tests.unit.groups.test_groups_laws import too_large
 from tests.unit.groups.test_groups_preemption import LEAVING
 from tests.unit.groups.worlds import drawn, ended
-from tests.unit.harness import SchedulerHarness
+from tests.unit.harness import SchedulerHarness, manifest, read_pod
 from tests.unit.scenarios.device_harness import DeviceHarness
 from tools.answer_schemas import page
 
@@ -163,7 +164,88 @@ async def test_the_pod_that_fits_nowhere_is_explained_with_fixes() -> None:
     assert found.blocking == ("default/c",)
     assert found.explanation is not None
     assert [fix.changes[0].code for fix in found.explanation.fixes] == ["RemoveNodeSelector", "LabelNode"]
-    assert "without a node: default/c\n\ndefault/c: none of 1 nodes fits: " in group_as_text(found)
+    assert [fix.starts_group for fix in found.explanation.fixes] == [True, True]
+    text = group_as_text(found)
+    assert "without a node: default/c\n\ndefault/c: none of 1 nodes fits: " in text
+    assert "\nfix 1 (verified: an attempt then places the group):\n" in text
+
+
+def proofs(sched: SchedulerHarness) -> dict[str, bool | None]:
+    """Return by its code whether the group starts after each fix of one change."""
+    sched.parts.inbox.apply()
+    before = state(sched), news(sched)
+    found = group(sched)
+    assert (state(sched), news(sched)) == before
+    assert found.explanation is not None
+    return {fix.changes[0].code: fix.starts_group for fix in found.explanation.fixes if len(fix.changes) == 1}
+
+
+async def test_a_fix_that_helps_one_pod_alone_says_so() -> None:
+    """The node has no place for the third pod."""
+    sched = harness()
+    sched.node("n1", cpu="2")
+    sched.group("g", 3)
+    has_a_pod_that_fits_nowhere(sched)
+
+    assert proofs(sched) == {"RemoveNodeSelector": False, "LabelNode": False}
+    text = "\nfix 1 (for this pod alone: an attempt then chooses n1, and its group is not placed yet):\n"
+    assert text in group_as_text(group(sched))
+
+
+async def test_a_change_of_a_pod_is_tried_for_all_pods_like_it() -> None:
+    """They have one template. So the group starts although none of the pods fits without the change."""
+    sched = harness("n1", "n2", "n3")
+    sched.group("g", 3)
+    pods(sched, *NAMES, cpu="5")
+
+    assert proofs(sched)["LowerRequest"] is True
+
+
+def made_by(sched: SchedulerHarness, owner: str, name: str, claim: str = "", **spec: Any) -> None:
+    """Show a pod of a controller; `claim` was made for it from the template t."""
+    raw = manifest(name, **spec)
+    raw["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+    ]
+    if claim:
+        raw["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimTemplateName": "t"}]
+        raw["status"]["resourceClaimStatuses"] = [{"name": "r", "resourceClaimName": claim}]
+    sched.parts.event_handlers.apply("Pod", [Delta(sched.seen.get(name), shown := read_pod(raw))])
+    sched.seen[name] = shown
+
+
+@pytest.mark.parametrize(("owner", "starts"), [("w", True), ("other", False)])
+async def test_a_change_of_a_pod_is_tried_for_the_pods_of_its_controller(owner: str, *, starts: bool) -> None:
+    sched = harness("n1", "n2")
+    sched.group("g", 2)
+    made_by(sched, "w", "a", cpu="5", **GROUPED)
+    made_by(sched, owner, "b", cpu="6", **GROUPED)
+
+    assert proofs(sched)["LowerRequest"] is starts
+
+
+async def test_a_change_of_a_claim_template_is_tried_for_all_claims_that_are_made_from_it() -> None:
+    sched = DeviceHarness(1, nodes=("n1", "n2"))
+    sched.served()
+    sched.group("g", 2)
+    for name in ("a", "b"):
+        sched.show(sched.claim(f"c-{name}", count=2).owned_by(name, f"uid-{name}"))
+        made_by(sched, "w", name, claim=f"c-{name}", **GROUPED)
+
+    assert proofs(sched) == {"FewerDevices": True}
+
+
+async def test_a_deletion_is_tried_with_the_pod_that_comes_back() -> None:
+    """It takes the place of the other pod of the group, so the fix helps one pod alone."""
+    sched = harness()
+    sched.node("n1", cpu="4", taints=[{"key": "large", "effect": "NoSchedule"}])
+    sched.node("n2", cpu="1")
+    sched.group("g", 2)
+    made_by(sched, "other", "x", cpu="1", on="n1")
+    pods(sched, "a", cpu="4", tolerations=[{"key": "large", "operator": "Exists"}])
+    pods(sched, "b", cpu="1")
+
+    assert proofs(sched)["DeletePod"] is False
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -13,10 +13,12 @@ from scheduler.core.errors import Forbidden
 from scheduler.groups import preemption
 from tests.examples import examples
 from tests.unit.cache.picture import check_sums
+from tests.unit.controllers.test_derived import Scene, bound as bound_claim, local
 from tests.unit.groups.test_groups import GROUPED, NAMES, bound, conditions, harness
 from tests.unit.groups.test_groups_topology import RACK, places, racks
 from tests.unit.groups.worlds import GroupMember, drawn, ended, has_started
 from tests.unit.harness import SchedulerHarness
+from tests.unit.preemption.evicting import Wire, rest
 from tests.unit.scenarios.device_harness import DeviceHarness
 from tests.unit.scenarios.seen import OTHERS, evicted
 
@@ -194,6 +196,63 @@ async def test_a_new_leader_evicts_no_other_pod() -> None:
     highs(sched, "a", "b", nominated="n1")
     await sched.settle()
     assert (evicted(sched), bound(sched)) == ([], [])
+
+    sched.gone("x")
+    await sched.later(12)
+    assert bound(sched) == ["a", "b"]
+
+
+@pytest.mark.parametrize("late", NAMES)
+async def test_no_pod_leaves_before_all_nominations_are_on_the_server(late: str) -> None:
+    """If this scheduler is killed then, the next one knows of all pods of the group on which nodes they will fit."""
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 3, priority=HIGH)
+    wire = Wire(sched)
+    wire.hold(f"nominate {late} n1", f"nominate {late} n2")
+    highs(sched, *NAMES)
+    await rest(sched)
+    nominations = {name: f"nominate {name} {node}" for name, node in nominated(sched).items()}
+    last = nominations.pop(late)
+    assert sorted(wire.landed) == sorted(nominations.values()), "no victim is marked or deleted"
+
+    wire.answer(last)
+    await rest(sched)
+    assert (wire.landed[2], sorted(wire.victims())) == (last, ["x", "y"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_nomination_that_cannot_be_written(name: str) -> None:
+    """No pod leaves, and the group is tried again after the back-off."""
+    sched = harness("n1", "n2")
+    lows(sched, x="n1", y="n2")
+    sched.group("g", 3, priority=HIGH)
+    wire = Wire(sched)
+    for node in ("n1", "n2"):
+        wire.refuses[f"nominate {name} {node}"] = [Forbidden("no")]
+    highs(sched, *NAMES)
+    await rest(sched)
+    assert wire.victims() == []
+
+    wire.refuses.clear()
+    await sched.later(12)
+    assert sorted(wire.victims()) == ["x", "y"]
+
+
+async def test_a_nomination_that_a_claim_implies_is_written_before_pods_leave() -> None:
+    """In memory alone it would end: the pod with the volume does not fit next to the other one before x has left."""
+    scene = Scene(nodes=("n1",))
+    sched, wire = scene.sched, Wire(scene.sched)
+    sched.served()
+    lows(sched, "1", x="n1")
+    local("c", "n1")(scene)
+    bound_claim("c")(scene)
+    sched.group("g", 2, priority=HIGH)
+    scene.pod("a", "c", cpu="2", priority=HIGH, **GROUPED)
+    highs(sched, "b")
+    await rest(sched)
+    assert sorted(wire.landed[:2]) == ["nominate a n1", "nominate b n1"]
+    assert wire.landed[2:] == ["mark x", "delete x"]
 
     sched.gone("x")
     await sched.later(12)
@@ -386,3 +445,21 @@ async def test_devices_that_are_given_back_cost_no_other_victim() -> None:
     sched.frees(*victims)
     await sched.later(30)
     assert bound(sched) == ["a", "b"]
+
+
+async def test_a_new_leader_waits_for_the_devices_of_a_victim_in_its_first_attempt() -> None:
+    """The victim x is gone, and its claim is not deallocated yet. No plugin has looked at the devices before."""
+    sched = DeviceHarness(2, nodes=("n1", "n2"))
+    sched.served()
+    sched.holds("x", "d0", "d1", on="n1", users=("x",))
+    for name, device in (("y", "d0"), ("z", "d1")):
+        sched.low(name, device, on="n2")
+    sched.group("g", 2, priority=HIGH)
+    for name, node in (("a", "n1"), ("b", "n2")):
+        sched.comes(name, nominated=node, **GROUPED)
+    await sched.settle()
+    assert evicted(sched) == []
+
+    sched.frees("x")
+    await sched.later(30)
+    assert (bound(sched), evicted(sched)) == (["a", "b"], [])
