@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from simulator import simulate
 
 
-_IMPORT_GC_THRESHOLD: Final = 100_000
 _TRIAL_S: Final = 10.0
 """The time of one trial of an explanation where no other pods wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
@@ -89,11 +88,12 @@ def _prepare_imports() -> None:
     """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
-    threads would only cost memory and time. Imports make many objects and little garbage; the daemon sets its own
-    collection threshold. structlog imports rich for tracebacks that the logs do not use, because they show credentials.
+    threads would only cost memory and time. Imports make many objects and little garbage, so none is collected before
+    the daemon sets its own thresholds. structlog imports rich for tracebacks that the logs do not use, because they
+    show credentials.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(_IMPORT_GC_THRESHOLD)
+    gc.set_threshold(0)
     if not {"rich", "structlog"} & sys.modules.keys():
         sys.modules["rich"] = None  # type: ignore[assignment]
         importlib.import_module("structlog")
