@@ -35,7 +35,7 @@ class DeferredTrust(ssl.SSLContext):
 
 
 def import_aiohttp() -> None:
-    """Import aiohttp, if nothing has imported it. Not for threads: it replaces functions of `ssl` meanwhile."""
+    """Import aiohttp, if nothing has imported it. Functions of `ssl` are replaced until it returns, so no other thread may run."""
     if "aiohttp" in sys.modules:
         return
     create = ssl.create_default_context
