@@ -9,6 +9,7 @@ peak, and once the process is idle. Raw results go to benchmarks/results/ as JSO
 
 import argparse
 import asyncio
+import compileall
 import sys
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from rich.table import Table
 from benchmarks import lifelike, load
 from benchmarks.competitors import COMPETITORS, Competitor, Limits
 from benchmarks.meter import tree
-from benchmarks.processes import started
+from benchmarks.processes import REPOSITORY, started
 from benchmarks.run import RESULTS, keep, settled
 from benchmarks.workload import node_name
 from tests.e2e.controlplane.harness import ControlPlane
@@ -121,8 +122,11 @@ async def measure_all(arguments: argparse.Namespace, out: Path) -> list[Footprin
                 results.append(await measure(plane, COMPETITORS[name], size, number))
                 keep(out, results[-1])
 
+    compileall.compile_dir(REPOSITORY / "scheduler", quiet=1)  # as in the image
     async with ControlPlane(high_load=True) as plane, plane.client() as http:
         await measure_at(plane, Size())
+        if not arguments.nodes:
+            return results
         began = time.monotonic()
         size = await fill(http, arguments.nodes, arguments.pods)
         print(f"filled in {time.monotonic() - began:.0f} s: {size}", file=sys.stderr, flush=True)
@@ -146,7 +150,7 @@ def show(results: Sequence[Footprint]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--nodes", type=int, default=5000, help="0: only the empty cluster")
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=3, help="starts of each competitor")
     parser.add_argument("--only", default="kube,ours", help="comma-separated competitors")

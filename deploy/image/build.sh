@@ -33,7 +33,7 @@ strip_libraries() { # site-packages
   find "$1" -type f -name '*.so' "${patched[@]}" -exec strip --strip-unneeded {} +
 }
 
-# kubernetes_asyncio reads kubeconfigs and service accounts here. Its packages import all its API models when they are
+# kubernetes_asyncio takes credentials from exec plugins and OIDC issuers here. Its packages import all its API models when they are
 # imported (43 MB), and the daemon never uses a model. tests/deploy/test_image.py compares the names that its
 # configuration module needs with those that stay.
 without_models() { # site-packages
@@ -90,7 +90,7 @@ interpreter() {
   printf 'root:x:0:0::/:/none\nkubestow:x:65532:65532::/:/none\n' >"$layer/etc/passwd"
   printf 'root:x:0:\nkubestow:x:65532:\n' >"$layer/etc/group"
   printf 'hosts: files dns\n' >"$layer/etc/nsswitch.conf"
-  mkdir -m 1777 "$layer/tmp" # nothing of ours is written there; what a kubeconfig holds inline is, by the library that reads it
+  mkdir -m 1777 "$layer/tmp" # nothing of ours is written there; certificates of exec plugins are, by the library that reads them
   certificates "$layer"
 }
 

@@ -27,7 +27,7 @@ from scheduler.cli.port_forward import OpenSockets, Tunnel, TunnelConnector, por
 from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import printable
-from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, load_settings, proxy_for, tls_for
+from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, as_file, load_settings, proxy_for, tls_for
 from scheduler.kube.http.streams import through
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON, Status
@@ -197,12 +197,15 @@ class Client:
     def _tls(self) -> ssl.SSLContext:
         """Return the client's side: the user's certificate, and the authorities if there are any."""
         ca_file = self.access.ca_file
-        certificate, key = self.settings.certificate or (None, None)
         try:
-            return tls_for(ca_file or None, certificate, key, verify=bool(ca_file))
-        except (OSError, ssl.SSLError) as error:
-            file = ca_file or certificate
+            tls = tls_for(ca_file or None, verify=bool(ca_file))
+            if self.settings.certificate is not None:
+                with as_file(self.settings.certificate) as file:
+                    tls.load_cert_chain(file)
+        except OSError as error:
+            file = ca_file or "the user's certificate"
             raise NoAnswer(f"{file}: cannot be used as a certificate: {one_line(str(error))}") from error
+        return tls
 
 
 @contextlib.asynccontextmanager

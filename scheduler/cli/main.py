@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from simulator import simulate
 
 
-_IMPORT_GC_THRESHOLD: Final = 100_000
 _TRIAL_S: Final = 10.0
 """The time of one trial of an explanation where no other pods wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
@@ -89,11 +88,12 @@ def _prepare_imports() -> None:
     """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
-    threads would only cost memory and time. Imports make many objects and little garbage; the daemon sets its own
-    collection threshold. structlog imports rich for tracebacks that the logs do not use, because they show credentials.
+    threads would only cost memory and time. Imports make many objects and little garbage, so none is collected before
+    the daemon sets its own thresholds. structlog imports rich for tracebacks that the logs do not use, because they
+    show credentials.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(_IMPORT_GC_THRESHOLD)
+    gc.set_threshold(0)
     if not {"rich", "structlog"} & sys.modules.keys():
         sys.modules["rich"] = None  # type: ignore[assignment]
         importlib.import_module("structlog")
@@ -102,6 +102,13 @@ def _prepare_imports() -> None:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = "/"
+
+
+def _import_aiohttp() -> None:
+    """Import aiohttp before all that would load the authorities of the system with it."""
+    from scheduler.kube.credentials.system_trust import import_aiohttp
+
+    import_aiohttp()
 
 
 # -- run -------------------------------------------------------------------------------------------------------------------
@@ -122,6 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
         log.warning("feature gate has no effect", gate=name, reason=why)
     for name, why in arguments.without_effect.items():
         log.warning("flag has no effect", flag=f"--{name}", reason=why)
+    _import_aiohttp()
     from scheduler.config.errors import ConfigErrors
     from scheduler.daemon.app import run_daemon
     from scheduler.kube.client_config import SettingsError
@@ -351,6 +359,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
+    _import_aiohttp()
     from scheduler.metrics import logs
     from simulator import simulate
 
@@ -437,12 +446,14 @@ def _cluster_flag(arguments: argparse.Namespace) -> str:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
+    _import_aiohttp()
     from scheduler.cli import cluster_commands
 
     return cluster_commands.explain(arguments)
 
 
 def _what_if(arguments: argparse.Namespace) -> int:
+    _import_aiohttp()
     from scheduler.cli import cluster_commands
 
     if not arguments.cluster:

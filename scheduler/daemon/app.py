@@ -125,7 +125,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Connect and start. Returns once the endpoints listen and the informers run, before they are synced."""
-        gc.set_threshold(*GC_THRESHOLD)
+        _collect_rarely()
         connection = self._options.config.client_connection
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn
@@ -487,6 +487,12 @@ class Daemon:
             due = self._clock.now() + _LAG_EVERY_S
             await self._clock.sleep(_LAG_EVERY_S)
             self.metrics.loop_lag(max(0.0, self._clock.now() - due))
+
+
+def _collect_rarely() -> None:
+    """Set the daemon's thresholds. What the imports have made stays, so no collection reads it, which takes 55 ms."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
 
 
 def _leave_signals() -> None:

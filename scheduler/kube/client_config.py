@@ -1,11 +1,8 @@
 """Connect to the API server: kubeconfig, service account, credential plugins and their renewal.
 
 Environment and kubeconfigs are read as Go's programs read them. This is the only module that imports
-kubernetes_asyncio, which reads kubeconfigs, runs exec plugins and refreshes OIDC tokens; it is loaded only for such
-credentials. Its client is not used, because generated models cost a millisecond per request.
-
-A credential plugin (`users[].user.exec`) runs in its own process group. Cancelling kills the group, so no hanging
-process remains. Both pipes are read concurrently, because a plugin that fills one of them would otherwise block.
+kubernetes_asyncio, which takes credentials from exec plugins and refreshes OIDC tokens; it is loaded only for such users,
+because it costs 0.2 s and 36 MiB. Its client is not used: generated models cost a millisecond per request.
 
 Credentials are renewed in the background for all transports of the same settings. A request never waits for a renewal
 that is due: the existing credentials are valid for some more minutes. Only a refused request waits.
@@ -15,30 +12,30 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import base64
 import contextlib
+import dataclasses
 import ipaddress
-import json
 import logging
 import os
 import pathlib
-import signal
 import ssl
 import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 import aiohttp
 import structlog
-import yaml
 from multidict import CIMultiDict
 from yaml import YAMLError
 
 from scheduler import __version__
 from scheduler.core.clock import Clock
+from scheduler.kube.credentials.exec_plugin import CredentialPluginError, run_plugin
+from scheduler.kube.credentials.kubeconfig import Kubeconfig, Section, read_kubeconfig
 
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
@@ -110,26 +107,6 @@ def as_file(content: bytes) -> Iterator[str]:
         yield file.name
 
 
-def content_of(*files: str | None) -> tuple[bytes | None, ...]:
-    """Return the contents of the files: a replaced file keeps its name."""
-    return tuple(pathlib.Path(file).read_bytes() if file else None for file in files)
-
-
-def current_context(paths: str) -> str | None:
-    """Return the first context that one of the kubeconfigs names, as kubectl. Raises OSError or TypeError."""
-    files = [pathlib.Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    found = [file for file in files if file.exists()]
-    if not found:
-        raise FileNotFoundError("no such file")
-    for file in found:
-        document = yaml.safe_load(file.read_bytes())
-        if not isinstance(document, dict):
-            raise TypeError(f"{file} holds no kubeconfig")
-        if document.get("current-context"):
-            return str(document["current-context"])
-    return None
-
-
 def impersonation(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the headers with which a kubeconfig's user impersonates another one. Raises ValueError."""
     groups, extra = user.get("as-groups") or [], user.get("as-user-extra") or {}
@@ -178,74 +155,13 @@ def _spares(entry: str, host: str, port: int) -> bool:
     return bool(entry) and (host == entry or host.endswith(entry if entry.startswith(".") else f".{entry}"))
 
 
-_LONGEST_ERROR: Final = 1024
-_GONE_WITHIN_S: Final = 1.0
-_NEEDED: Final = ("apiVersion", "kind", "status")
-
-
-class CredentialPluginError(ValueError):
-    """A credential plugin could not run, failed, or wrote no credentials. The text names the command."""
-
-
-async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_version: str, hint: str = "") -> Any:
-    """Return the `status` of its ExecCredential. Raises CredentialPluginError; `hint` says how to install it."""
-    name = command[0]
-    exec_info = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env={**env, "KUBERNETES_EXEC_INFO": json.dumps(exec_info)},
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            start_new_session=True,
-        )
-    except OSError as why:
-        advice = f". {hint}" if hint else ""
-        raise CredentialPluginError(
-            f"exec: cannot run {name!r}: {why.strerror or why}{advice}"[:_LONGEST_ERROR]
-        ) from why
-    try:
-        answer, errors = await process.communicate()
-    except asyncio.CancelledError:
-        await _kill(process)
-        raise
-    if process.returncode:
-        error_output = errors.decode(errors="replace").strip()
-        raise CredentialPluginError(f"exec: {name!r} returned {process.returncode}. {error_output}"[:_LONGEST_ERROR])
-    return _status(name, answer, api_version)
-
-
-def _status(name: str, answer: bytes, api_version: str) -> Any:
-    try:
-        credential = json.loads(answer)
-    except ValueError as why:
-        raise CredentialPluginError(f"exec: {name!r} wrote no JSON: {why}") from why
-    missing = [key for key in _NEEDED if not isinstance(credential, dict) or key not in credential]
-    if missing:
-        raise CredentialPluginError(f"exec: {name!r} wrote no ExecCredential: {missing[0]} is missing")
-    if credential["apiVersion"] != api_version:
-        raise CredentialPluginError(
-            f"exec: {name!r} answered in {credential['apiVersion']!r}, not in {api_version!r}"[:_LONGEST_ERROR]
-        )
-    if not isinstance(credential["status"], dict):
-        raise CredentialPluginError(f"exec: {name!r} wrote no ExecCredential: status is no object")
-    return credential["status"]
-
-
-async def _kill(process: Process) -> None:
-    """Kill the process group: the plugin leads it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_GONE_WITHIN_S):
-            await process.wait()
-
-
 _log = structlog.get_logger(__name__)
 
 USER_AGENT: Final = f"kubestow/{__version__}"
-_SERVICE_ACCOUNT_NAMESPACE: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_SERVICE_ACCOUNT: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SERVICE_ACCOUNT_TOKEN: Final = _SERVICE_ACCOUNT / "token"
+_SERVICE_ACCOUNT_CA: Final = _SERVICE_ACCOUNT / "ca.crt"
+_SERVICE_ACCOUNT_NAMESPACE: Final = _SERVICE_ACCOUNT / "namespace"
 _ASKING_S: Final = 60.0
 """Time limit of a plugin or token provider, once there are credentials."""
 
@@ -268,8 +184,8 @@ class Settings:
     proxy: str | None = None
     impersonation: tuple[tuple[str, str], ...] = ()
     """Headers; a name may appear several times."""
-    certificate: tuple[str, str | None] | None = field(default=None, repr=False)
-    """Files of the client certificate and its key; `tls` has them loaded."""
+    certificate: bytes | None = field(default=None, repr=False)
+    """The client certificate and its key, both PEM; `tls` has them loaded."""
     namespace: str = ""
     """The namespace of the kubeconfig's context, or of the service account; "" if none is named."""
     renew: Callable[[bool], Coroutine[Any, Any, None]] | None = None
@@ -313,47 +229,61 @@ async def load_settings(
     return settings
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What a source has. Contents instead of files: a replaced file keeps its name."""
+
+    server: str
+    authorization: str = field(default="", repr=False)
+    authority: bytes | None = None
+    certificate: bytes | None = field(default=None, repr=False)
+    """The client certificate and its key, both PEM."""
+    verify: bool = True
+    tls_server_name: str = ""
+    proxy: str = ""
+    namespace: str = ""
+    impersonation: tuple[tuple[str, str], ...] = ()
+
+
 class _Source(abc.ABC):
-    """A loader of kubernetes_asyncio with three steps: read, copy into settings, renew."""
+    """Where settings come from, and come from again when they are renewed."""
 
     name: str
+    failures: Final = (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        AssertionError,
+        YAMLError,
+        aiohttp.ClientError,
+    )
+    """What reading may raise: a kubeconfig may have any YAML value anywhere."""
 
     def __init__(self) -> None:
-        from kubernetes_asyncio.client import Configuration
-        from kubernetes_asyncio.config import ConfigException
-
-        self._configuration: Any = type.__call__(Configuration)
-        self._configuration.host = ""
-        self._trusted: tuple[Any, ...] | None = None
-        # A malformed kubeconfig raises any of these, because the library reads keys from any YAML value.
-        self.failures = (
-            ConfigException, OSError, AssertionError, AttributeError, KeyError, TypeError, ValueError, YAMLError,
-            aiohttp.ClientError,
-        )  # fmt: skip
+        self._trusted: tuple[bytes | None, bytes | None, bool] | None = None
 
     async def load(self, settings: Settings, *, force: bool) -> None:
         """Read again and copy. The TLS context is rebuilt only if its files changed, or with `force`."""
-        await self._read(force)
-        read = self._configuration
-        settings.server = read.host.rstrip("/")
-        token = (read.api_key.get("BearerToken") or "").strip()
-        if token and not token.isprintable():
+        read = await self._read(force)
+        settings.server = read.server.rstrip("/")
+        if not read.authorization.isprintable():
             raise ValueError("the token has a line break, or what else no header may have")
-        settings.authorization = token or None
-        settings.impersonation = tuple(impersonation(self._user()))
+        settings.authorization = read.authorization or None
+        settings.impersonation = read.impersonation
         for name, text in settings.impersonation:
             if not text.isprintable():
                 raise ValueError(f"{name} would have a line break, or what else no header may have")
-        settings.tls_server_name = read.tls_server_name
+        settings.tls_server_name = read.tls_server_name or None
         settings.proxy = read.proxy or settings.proxy
-        settings.certificate = (read.cert_file, read.key_file) if read.cert_file else None
-        settings.namespace = self._namespace()
+        settings.certificate = read.certificate
+        settings.namespace = read.namespace
         if not settings.server.startswith("https"):
             return
-        files = (read.ssl_ca_cert, read.cert_file, read.key_file)
-        trusted = (*content_of(*files), read.verify_ssl)
+        trusted = (read.authority, read.certificate, read.verify)
         if force or trusted != self._trusted:
-            settings.tls = tls_for(*files, verify=read.verify_ssl)
+            settings.tls = _tls_with(read.authority, read.certificate, verify=read.verify)
             self._trusted = trusted
 
     async def renew(self, settings: Settings, *, force: bool) -> None:
@@ -369,26 +299,27 @@ class _Source(abc.ABC):
             _log.warning("credentials could not be renewed", source=self.name, error=str(why) or type(why).__name__)
         settings.server, settings.proxy = server, proxy
 
-    def _user(self) -> Mapping[str, Any]:
-        """Return the user in the form of a kubeconfig."""
-        return {}
-
-    def _namespace(self) -> str:
-        """Return the namespace of requests that name none; "" for the default."""
-        return ""
-
     @abc.abstractmethod
-    async def _read(self, force: bool) -> None:
-        """Have the loader read its files or run its plugin. `force` renews credentials that claim to be valid."""
+    async def _read(self, force: bool) -> _Loaded:
+        """Read the files or run the plugin. `force` renews credentials that claim to be valid."""
 
 
 class _ServiceAccount(_Source):
     name = "service account"
 
-    async def _read(self, force: bool) -> None:
-        from kubernetes_asyncio.config import load_incluster_config
-
-        load_incluster_config(client_configuration=self._configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+    async def _read(self, force: bool) -> _Loaded:
+        host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
+        if not host or not port:
+            raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must not be empty")
+        token = _SERVICE_ACCOUNT_TOKEN.read_text(encoding="utf-8").strip()
+        if not token:
+            raise ValueError(f"{_SERVICE_ACCOUNT_TOKEN} is empty")
+        return _Loaded(
+            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            authorization=f"Bearer {token}",
+            authority=_SERVICE_ACCOUNT_CA.read_bytes(),
+            namespace=self._namespace(),
+        )
 
     def _namespace(self) -> str:
         with contextlib.suppress(OSError):
@@ -397,50 +328,119 @@ class _ServiceAccount(_Source):
 
 
 class _Kubeconfig(_Source):
-    def __init__(self, path: str, context: str | None) -> None:
-        from kubernetes_asyncio.config import kube_config
-        from kubernetes_asyncio.config.openid import OpenIDRequestor
-
+    def __init__(self, paths: str, context: str | None) -> None:
         super().__init__()
-        kube_config.logger.addFilter(_RAISED_ANYWAY)
-        kube_config.ExecProvider = _Plugin  # type: ignore[assignment, attr-defined]
-        OpenIDRequestor._get_connector = _trusting  # type: ignore[assignment, method-assign]  # noqa: SLF001 (there is no other way in)
-        self.name = f"kubeconfig {path}"
-        self._path = path
+        self.name = f"kubeconfig {paths}"
+        self._paths = paths
         self._context = context
+        self._kubeconfig: Kubeconfig | None = None
+        self._provider: _Provider | None = None
+
+    async def _read(self, force: bool) -> _Loaded:
+        """Read the kubeconfig once, and the files that it names each time."""
+        if self._kubeconfig is None:
+            read = read_kubeconfig(self._paths, self._context)
+            if read.user.fields.keys() & {"exec", "auth-provider"}:
+                self._provider = _Provider(self._paths, read)
+            self._kubeconfig = read
+        cluster, user = self._kubeconfig.cluster, self._kubeconfig.user
+        loaded = _Loaded(
+            server=cluster.text("server"),
+            authorization="" if self._provider else _static_authorization(user),
+            authority=cluster.content("certificate-authority"),
+            certificate=_joined(user.content("client-certificate"), user.content("client-key")),
+            verify=not cluster.flag("insecure-skip-tls-verify"),
+            tls_server_name=cluster.text("tls-server-name"),
+            proxy=cluster.text("proxy-url"),
+            namespace=self._kubeconfig.namespace,
+            impersonation=tuple(impersonation(user.fields)),
+        )
+        if self._provider is None:
+            return loaded
+        authorization, certificate = await self._provider.credentials(force)
+        return dataclasses.replace(loaded, authorization=authorization, certificate=certificate or loaded.certificate)
+
+
+def _static_authorization(user: Section) -> str:
+    """Return the header for a user's token, its file, or its name and password; "" without any."""
+    token = user.text("token") or (user.file_content("tokenFile") or b"").decode()
+    if token.strip():
+        return f"Bearer {token.strip()}"
+    if "username" in user.fields and "password" in user.fields:
+        pair = f"{user.text('username')}:{user.text('password')}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return ""
+
+
+def _joined(certificate: bytes | None, key: bytes | None) -> bytes | None:
+    """Return one PEM of both; a certificate's file may also have the key."""
+    return None if certificate is None else (key or b"") + b"\n" + certificate
+
+
+def _tls_with(authority: bytes | None, certificate: bytes | None, *, verify: bool) -> ssl.SSLContext:
+    with contextlib.ExitStack() as files:
+        try:
+            context = tls_for(None if authority is None else files.enter_context(as_file(authority)), verify=verify)
+        except ssl.SSLError as error:
+            raise ValueError(f"the certificate authority cannot be used: {error}") from error
+        try:
+            if certificate is not None:
+                context.load_cert_chain(files.enter_context(as_file(certificate)))
+        except ssl.SSLError as error:
+            raise ValueError(f"the client certificate and its key cannot be used: {error}") from error
+    return context
+
+
+class _Provider:
+    """Credentials of an exec plugin or an OIDC issuer, by the loader of kubernetes_asyncio."""
+
+    def __init__(self, paths: str, read: Kubeconfig) -> None:
+        from kubernetes_asyncio.client import Configuration
+
+        self._paths = paths
+        self._context_name = read.context_name
+        self._user = read.user
+        self._configuration: Any = type.__call__(Configuration)
         self._loader: Any = None
 
-    async def _read(self, force: bool) -> None:
-        if self._loader is None:
-            self._loader = self._made()
-        elif force:
-            self._loader.__dict__.pop("exec_plugin_expiry", None)
-        elif self._runs_plugin_without_expiry():
-            return
+    async def credentials(self, force: bool) -> tuple[str, bytes | None]:
+        """Return the Authorization header, and the client certificate with its key if there is one."""
+        from kubernetes_asyncio.config import ConfigException
+
+        is_due = force or self._loader is None or not self._runs_plugin_without_expiry()
         try:
-            await self._loader.load_and_set(self._configuration)
+            self._loader = self._loader or self._made()
+            if force:
+                self._loader.__dict__.pop("exec_plugin_expiry", None)
+            if is_due:
+                await self._loader.load_and_set(self._configuration)
+        except ConfigException as error:
+            raise ValueError(str(error)) from error
         except CredentialPluginError as error:
-            raise CredentialPluginError(f'user "{self._loader.current_context["context"]["user"]}": {error}') from error
+            raise CredentialPluginError(f"{self._user.title}: {error}") from error
+        return (self._configuration.api_key.get("BearerToken") or "").strip(), self._certificate()
 
     def _made(self) -> Any:
         """Return the loader. Renewed tokens are written back where possible, because the old ones may be invalid."""
-        from kubernetes_asyncio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+        from kubernetes_asyncio.config import kube_config
+        from kubernetes_asyncio.config.openid import OpenIDRequestor
 
-        context = self._context or current_context(self._path)
-        merged = KubeConfigMerger(self._path)
-        keep = (lambda _: merged.save_changes()) if os.access(self._path, os.W_OK) else None
-        return KubeConfigLoader(merged.config, active_context=context, config_base_path=None, config_persister=keep)
+        kube_config.logger.addFilter(_RAISED_ANYWAY)
+        kube_config.ExecProvider = _Plugin  # type: ignore[assignment, attr-defined]
+        OpenIDRequestor._get_connector = _trusting  # type: ignore[assignment, method-assign]  # noqa: SLF001 (there is no other way in)
+        merged = kube_config.KubeConfigMerger(self._paths)
+        keep = (lambda _: merged.save_changes()) if os.access(self._paths, os.W_OK) else None
+        return kube_config.KubeConfigLoader(
+            merged.config, active_context=self._context_name, config_base_path=None, config_persister=keep
+        )
 
-    def _user(self) -> Mapping[str, Any]:
-        user = getattr(self._loader, "_user", None)
-        return user.value if user is not None else {}
-
-    def _namespace(self) -> str:
-        return str(self._loader.current_context["context"].get("namespace") or "")
+    def _certificate(self) -> bytes | None:
+        files = (self._configuration.cert_file, self._configuration.key_file)
+        return _joined(*(pathlib.Path(file).read_bytes() if file else None for file in files))
 
     def _runs_plugin_without_expiry(self) -> bool:
         """Return whether a plugin gave no expiry: its credentials are used until they are refused, as in client-go."""
-        return "exec" in self._user() and not hasattr(self._loader, "exec_plugin_expiry")
+        return "exec" in self._user.fields and not hasattr(self._loader, "exec_plugin_expiry")
 
 
 class _RaisedAnyway(logging.Filter):

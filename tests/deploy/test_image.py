@@ -133,7 +133,7 @@ def test_every_library_loads(image: Image) -> None:
     assert min(map(int, ran.stdout.split())) > 10
 
 
-def test_the_reader_of_kubeconfigs_needs_no_models(image: Image) -> None:
+def test_credentials_need_no_models(image: Image) -> None:
     package = image.root / image.site / "kubernetes_asyncio"
     wanted, kept = "kubernetes_asyncio.client", imported(package / "client/__init__.py")
     used = {
@@ -169,7 +169,7 @@ def test_without_a_cluster_it_says_so(image: Image) -> None:
 
 
 @needs_root
-def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
+def test_certificates_within_a_kubeconfig_need_no_place(image: Image) -> None:
     authority, name = Authority("kubernetes"), "kubeconfig"
     issued = authority.issues("user")
     cluster = {"certificate-authority-data": b64encode(authority.pem).decode()}
@@ -177,13 +177,12 @@ def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
     user = {part: b64encode(pem).decode() for part, pem in parts.items()}
     (image.root / name).write_text(json.dumps(kubeconfig(user, "https://127.0.0.1:1", **cluster)))
     try:
-        ran = Confined(image.root).run([*PROGRAM, "run", f"--kubeconfig=/{name}", "--secure-port=0"])
+        ran = Confined(image.root).run([*PROGRAM, "explain", "web", f"--kubeconfig=/{name}"])
     finally:
         (image.root / name).unlink()
 
-    assert ran.returncode == 1
-    assert ran.stderr.startswith(f"kubestow: kubeconfig /{name}: ")
-    assert "Read-only file system" in ran.stderr or "No usable temporary directory" in ran.stderr
+    assert ran.returncode != 0
+    assert "cannot connect to 127.0.0.1:1: Connection refused" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

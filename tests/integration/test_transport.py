@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from scheduler.core.errors import Ambiguous, ApiError, Fenced, TooManyRequests, Unauthorized, Unavailable
+from scheduler.kube import client_config
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
 from scheduler.kube.http.shared_session import SharedSession
 from scheduler.kube.transport import HttpTransport
@@ -579,15 +580,13 @@ async def test_a_useless_kubeconfig_is_named_in_one_line(tmp_path, content, said
 
 
 async def test_the_service_account_is_found(tmp_path, monkeypatch):
-    from kubernetes_asyncio.config import incluster_config
-
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("one")
     ca.write_bytes(Authority("cluster").pem)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setattr(client_config, "_SERVICE_ACCOUNT_TOKEN", token)
+    monkeypatch.setattr(client_config, "_SERVICE_ACCOUNT_CA", ca)
 
     settings = await load_settings()
     assert ("https://10.0.0.1:443", "Bearer one") == (settings.server, settings.authorization)

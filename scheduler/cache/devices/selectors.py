@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from scheduler.api.resource_v1 import Device, DeviceAttribute, by_bare_name
 from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.devices.selector_errors import CompileProblem, MissingKey
 from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.check.types import (
     ANY,
@@ -92,18 +93,6 @@ class AttributeDomains(dict[str, _Held], Generic[_Held]):
 
 
 _NOTHING: Final[Mapping[str, Any]] = {}
-
-
-class CompileProblem(str):
-    """Upstream's text for an error in an expression, which does not depend on the device."""
-
-    __slots__ = ()
-
-
-class MissingKey(str):
-    """Upstream's text for an expression that reads an attribute which the device does not have."""
-
-    __slots__ = ()
 
 
 _UNREADABLE: Final = object()

@@ -88,6 +88,8 @@ class Group:
     def start(self, name: str, command: Sequence[str]) -> ServerProcess:
         """Start a server with its output appended to `<logs>/<name>.log`. Does not wait for anything."""
         path = self._logs / f"{name}.log"
+        # Without bytecode, which the image has, each start of a daemon would compile its modules.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         with path.open("ab") as log:
             log_start = log.tell()
             process = subprocess.Popen(
@@ -97,6 +99,7 @@ class Group:
                 stderr=subprocess.STDOUT,
                 cwd=self._logs,
                 process_group=self._watchdog.pid,
+                env=environment,
             )
         server = ServerProcess(name, process, path, log_start)
         self._servers.append(server)

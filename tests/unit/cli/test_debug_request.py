@@ -215,7 +215,7 @@ async def test_credentials_go_to_no_server_that_nothing_vouches_for(server: str,
     ("given", "said"),
     [
         pytest.param({"kubeconfig": "/nowhere"}, "kubeconfig /nowhere: no such file", id="no file"),
-        pytest.param({"context": "x"}, "Expected object with name x in", id="no such context"),
+        pytest.param({"context": "x"}, 'context "x" does not exist', id="no such context"),
     ],
 )
 async def test_an_unusable_kubeconfig(kubeconfig_file: Any, given: dict[str, str], said: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import json
 import subprocess
 import sys
@@ -9,6 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.support.kubeconfigs import kubeconfig
+from tests.unit.server.authorities import Authority
 
 ROOT: Final = Path(__file__).parents[3]
 HEAVY: Final = frozenset(
@@ -22,12 +27,14 @@ HEAVY: Final = frozenset(
         "msgspec",
         "numpy",
         "prometheus_client",
+        "pygments",
         "re2",
         "rich",
         "shtab",
         "structlog",
         "uvloop",
         "yaml",
+        "scheduler.cel",
         "scheduler.queue",
         "simulator",
     }
@@ -52,14 +59,14 @@ CONFIG: Final = "examples/config/kubestow.yaml"
     pytest.param(["run", "--kubeconfg=x"], set(), id="an unknown flag"),
     pytest.param(["explain", "--help"], set(), id="explain --help"),
     pytest.param(["explain", "web", "--kubeconfig=/nowhere"],
-        {"aiohttp", "asyncio", "kubernetes_asyncio", "msgspec", "numpy", "structlog", "yaml"}, id="explain"),
+        {"aiohttp", "asyncio", "msgspec", "numpy", "structlog", "yaml"}, id="explain"),
     pytest.param(["completion", "bash"], {"shtab"}, id="completion"),
-    pytest.param(["check-config", CONFIG], {"asyncio", "msgspec", "numpy", "re2", "structlog", "yaml"},
+    pytest.param(["check-config", CONFIG], {"asyncio", "msgspec", "numpy", "structlog", "yaml"},
         id="check-config"),
     pytest.param(["run", f"--config={CONFIG}", "--write-config-to=/dev/null"],
         {"asyncio", "msgspec", "structlog", "yaml"}, id="--write-config-to"),
     pytest.param(["simulate", "/nowhere.yaml"],
-        HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "shtab"}, id="simulate"),
+        HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "shtab"}, id="simulate"),
 ])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -> None:
     done = subprocess.run(
@@ -73,3 +80,25 @@ def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -
 def test_rich_can_be_imported_after_structlog() -> None:
     script = RUN.replace("print(", "import rich.console, structlog.dev; assert structlog.dev.rich is None; print(")
     subprocess.run([sys.executable, "-c", script, "check-config", CONFIG], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_a_daemon_loads_only_what_it_needs(tmp_path: Path) -> None:
+    """Of the imports' time and memory, most went to libraries that such a daemon does not use."""
+    cluster = {"certificate-authority-data": base64.b64encode(Authority("kubernetes").pem).decode()}
+    config = tmp_path / "config"
+    config.write_text(json.dumps(kubeconfig({"token": "t"}, "https://127.0.0.1:1", **cluster)))
+    argv = ["run", f"--kubeconfig={config}", "--emulated-version=1.37", "--plain-port=0", "--secure-port=0"]
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", RUN, *argv], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with daemon:
+        assert daemon.stderr is not None
+        log = list(itertools.takewhile(lambda line: "started" not in line, daemon.stderr))
+        daemon.terminate()
+        written, rest = daemon.communicate(timeout=60)
+    assert daemon.returncode == 0, [*log, rest]
+
+    assert HEAVY & set(json.loads(written.splitlines()[-1])) == HEAVY - {
+        "cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "re2", "rich", "scheduler.cel", "shtab",
+        "simulator",
+    }  # fmt: skip

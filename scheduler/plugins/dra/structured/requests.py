@@ -25,7 +25,7 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.cache.devices.pools import DeviceKind
-from scheduler.cache.devices.selectors import CompileProblem, MissingKey
+from scheduler.cache.devices.selector_errors import CompileProblem, MissingKey
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, PRIORITIZED_LIST

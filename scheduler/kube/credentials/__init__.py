@@ -1,0 +1,1 @@
+"""Credentials for the API server: kubeconfigs, and the plugins that they name."""
