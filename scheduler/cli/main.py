@@ -104,13 +104,6 @@ def _prepare_imports() -> None:
         os.environ["HOME"] = "/"
 
 
-def _import_aiohttp() -> None:
-    """Import aiohttp before all that would load the authorities of the system with it."""
-    from scheduler.kube.credentials.system_trust import import_aiohttp
-
-    import_aiohttp()
-
-
 # -- run -------------------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +122,6 @@ def _run(arguments: argparse.Namespace) -> int:
         log.warning("feature gate has no effect", gate=name, reason=why)
     for name, why in arguments.without_effect.items():
         log.warning("flag has no effect", flag=f"--{name}", reason=why)
-    _import_aiohttp()
     from scheduler.config.errors import ConfigErrors
     from scheduler.daemon.app import run_daemon
     from scheduler.kube.client_config import SettingsError
@@ -359,7 +351,6 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
-    _import_aiohttp()
     from scheduler.metrics import logs
     from simulator import simulate
 
@@ -446,14 +437,12 @@ def _cluster_flag(arguments: argparse.Namespace) -> str:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    _import_aiohttp()
     from scheduler.cli import cluster_commands
 
     return cluster_commands.explain(arguments)
 
 
 def _what_if(arguments: argparse.Namespace) -> int:
-    _import_aiohttp()
     from scheduler.cli import cluster_commands
 
     if not arguments.cluster:
