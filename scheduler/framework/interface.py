@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -222,8 +223,7 @@ Scores: TypeAlias = npt.NDArray[np.int64]
 MAX_NODE_SCORE = 100
 
 
-@dataclass(slots=True)
-class Scored:
+class Scored(msgspec.Struct):
     """The total score as a full-length column, the candidates' slots, and each plugin's weighted part for the record."""
 
     total: Scores
