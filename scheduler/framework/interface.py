@@ -88,8 +88,7 @@ OfPod: TypeAlias = Callable[[PodInfo], Iterable[Hashable] | None]
 OfEvent: TypeAlias = Callable[[Any, Any], Iterable[Hashable] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
+class Topics(msgspec.Struct, frozen=True):
     """The inputs that a hint's result depends on, so that an event evaluates only the waiting pods that it can concern.
 
     Invariant: the hint says QUEUE only if one of the two functions returns None, or both return a common topic. It
