@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from scheduler.api.pod_group import GroupKey
@@ -27,8 +28,7 @@ _LONGEST_ERROR: Final = 1024
 _PASS_AT_ONCE: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class PodWatch:
+class PodWatch(msgspec.Struct, frozen=True):
     """What a binding needs from the watch of pods."""
 
     version: Callable[[], str] = str

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -59,8 +60,7 @@ _VERIFICATIONS: Final = 4
 """Nodes that Verify refuses before Filter runs again."""
 
 
-@dataclass(slots=True)
-class Scheduled:
+class Scheduled(msgspec.Struct):
     """A node was chosen; the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
 
     state: CycleState

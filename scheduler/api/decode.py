@@ -11,7 +11,6 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sized
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -578,8 +577,7 @@ def from_manifest(typ: type[T], manifest: Any) -> T:
         return msgspec.convert(_strip_nulls(as_raw(deepcopy(manifest))), typ, dec_hook=_hook)
 
 
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[T]):
+class Delta(msgspec.Struct, Generic[T], frozen=True):
     """One change of one object: added if `old` is None, deleted if `new` is None, otherwise updated.
 
     An unreadable object appears as `Broken`. A name that returns with another uid arrives as a deletion and an

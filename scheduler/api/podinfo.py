@@ -6,11 +6,11 @@ The sums are cached by the pod's resource fields, so the second pod of a Deploym
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler.api.core_v1 import (
     Container,
@@ -40,8 +40,7 @@ _DEFAULTS: Final = {CPU: 100 * _NANO_PER_MILLI, MEMORY: 200 * 1024 * 1024 * _NAN
 ANY_IP: Final = "0.0.0.0"  # noqa: S104 (an address to compare, not one to bind)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HostPort:
+class HostPort(msgspec.Struct, frozen=True, order=True):
     """A host port on a node; `ip` is `0.0.0.0` if the pod names none."""
 
     protocol: str
@@ -49,8 +48,7 @@ class HostPort:
     ip: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodInfo:
+class PodInfo(msgspec.Struct, frozen=True, eq=False):
     """A pod and the values derived from it. Compared by identity; the mappings are shared and never change.
 
     Upstream: pkg/scheduler/framework/types.go PodInfo

@@ -7,8 +7,9 @@ between two steps is no difference. The step also corrects what it found, before
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 K = TypeVar("K")
 T = TypeVar("T", bound=Hashable)
@@ -104,8 +105,7 @@ def faultless(about: str, faults: Iterable[Sequence[str]], heal: Callable[[], ob
             return
 
 
-@dataclass(frozen=True, slots=True)
-class TwoWay(Generic[K, G]):
+class TwoWay(msgspec.Struct, Generic[K, G], frozen=True):
     """An index group → keys, with a value for each, and the groups and values that follow from the object of a key."""
 
     about: Callable[[K], str]

@@ -8,7 +8,6 @@ corrects itself: the newest object wins, and the correction is counted.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -209,7 +208,7 @@ class Cluster:
         status = msgspec.structs.replace(
             old.pod.status, resource_claim_statuses=info.pod.status.resource_claim_statuses
         )
-        named = dataclasses.replace(old, pod=msgspec.structs.replace(old.pod, status=status))
+        named = msgspec.structs.replace(old, pod=msgspec.structs.replace(old.pod, status=status))
         self._pods[info.uid] = named
         self._disturb(old.node_name)
         self.nodes.replace_pod(old.node_name, named)

@@ -70,8 +70,7 @@ _TALLIES_MIN: Final = 64
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, eq=False):
     """The pods that every term finds. `selection` creates it; equal selections have equal keys."""
 
     terms: tuple[Term, ...]
@@ -289,8 +288,7 @@ class TermKind(enum.Enum):
     PREFERRED_ANTI = "preferred anti-affinity"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PodTerm:
+class PodTerm(msgspec.Struct, frozen=True, eq=False):
     """One term with its namespaces: the named ones, else the pod's own if there is no namespaceSelector.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go AffinityTerm

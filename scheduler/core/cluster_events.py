@@ -5,8 +5,9 @@ from __future__ import annotations
 import enum
 import functools
 import operator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 
 class Action(enum.IntFlag):
@@ -83,8 +84,7 @@ _WORDS: Final = {action: str(action.name).title().replace("_", "") for action in
 _PODS: Final = frozenset({Resource.ASSIGNED_POD, Resource.TARGET_POD, Resource.UNSCHEDULED_POD})
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEvent:
+class ClusterEvent(msgspec.Struct, frozen=True):
     """An event, or, in a registration, the events that a plugin waits for.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go ClusterEvent

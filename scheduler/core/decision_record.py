@@ -7,17 +7,16 @@ the binding are visible here.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from scheduler.core.caching import BoundedCache
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(msgspec.Struct, frozen=True):
     """Nodes that one plugin rejected for the same reasons; `examples` are up to five of their names."""
 
     plugin: str
@@ -27,8 +26,7 @@ class GroupRecord:
     examples: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeScore:
+class NodeScore(msgspec.Struct, frozen=True):
     """A scored node: the weighted score of each plugin, and their sum."""
 
     node: str
@@ -36,8 +34,7 @@ class NodeScore:
     parts: dict[str, int]
 
 
-@dataclass(slots=True)
-class DecisionRecord:
+class DecisionRecord(msgspec.Struct):
     """One attempt. It is filled during the attempt; `result` and the following fields change again when binding ends.
 
     `result` is `scheduled`, `unschedulable` or `error`, or `binding` while the binding cycle runs.
@@ -90,4 +87,4 @@ class DecisionRecords:
         records = self._by_pod.get(pod)
         if records is None:
             return None
-        return {"pod": pod, "attempts": [dataclasses.asdict(record) for record in reversed(records)]}
+        return {"pod": pod, "attempts": [msgspec.to_builtins(record) for record in reversed(records)]}

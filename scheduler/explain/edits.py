@@ -8,7 +8,6 @@ claim is touched.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -413,7 +412,7 @@ class Overlay:
         nodes = self._cluster.nodes
         slot = nodes.present_slot(edit.like) if edit.like else None
         models = [each for each in nodes.pods(slot).values() if stays(each.pod)] if slot is not None else []
-        copies = [dataclasses.replace(each, pod=node_copy_of(each.pod, edit.name)) for each in models]
+        copies = [msgspec.structs.replace(each, pod=node_copy_of(each.pod, edit.name)) for each in models]
         for each in copies:
             nodes.add_pod(edit.name, each)
         return [each.uid for each in copies]

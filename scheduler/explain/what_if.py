@@ -352,7 +352,7 @@ class _Run:
         metadata, spec = manifest["metadata"], manifest["spec"]
         if model:
             own = msgspec.structs.replace(model[0].pod.metadata, name=metadata["name"], uid=metadata["uid"])
-            return replace(model[0], pod=msgspec.structs.replace(model[0].pod, metadata=own))
+            return msgspec.structs.replace(model[0], pod=msgspec.structs.replace(model[0].pod, metadata=own))
         named = self._profile_of(spec.get("schedulerName") or "")
         pod: Manifest = {**manifest, "spec": {**spec, "schedulerName": named}}
         info: PodInfo = self.explainer.derive(self._overlay.decoded("Pod", pod))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -87,8 +88,7 @@ OfPod: TypeAlias = Callable[[PodInfo], Iterable[Hashable] | None]
 OfEvent: TypeAlias = Callable[[Any, Any], Iterable[Hashable] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
+class Topics(msgspec.Struct, frozen=True):
     """The inputs that a hint's result depends on, so that an event evaluates only the waiting pods that it can concern.
 
     Invariant: the hint says QUEUE only if one of the two functions returns None, or both return a common topic. It
@@ -222,8 +222,7 @@ Scores: TypeAlias = npt.NDArray[np.int64]
 MAX_NODE_SCORE = 100
 
 
-@dataclass(slots=True)
-class Scored:
+class Scored(msgspec.Struct):
     """The total score as a full-length column, the candidates' slots, and each plugin's weighted part for the record."""
 
     total: Scores

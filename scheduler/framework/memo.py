@@ -10,9 +10,9 @@ The module also has shapes for queueing hints, and the hint for events about the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -58,8 +58,7 @@ class Refreshable(Protocol):
 R = TypeVar("R", bound=Refreshable)
 
 
-@dataclass(slots=True, eq=False)
-class _Kept(Generic[R]):
+class _Kept(msgspec.Struct, Generic[R], eq=False):
     value: R
     position: int
     capacity: int

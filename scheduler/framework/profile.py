@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -53,8 +54,7 @@ _OURS: Final = "scheduler.plugins."
 _REJECTING: Final = ("preEnqueue", "preFilter", "filter", "reserve", "permit")
 
 
-@dataclass(frozen=True, slots=True)
-class BoundFilter:
+class BoundFilter(msgspec.Struct, frozen=True):
     """A Filter plugin for all nodes at once, and its Verify if it has one."""
 
     name: str
@@ -80,8 +80,7 @@ class BoundFilter:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BoundScore:
+class BoundScore(msgspec.Struct, frozen=True):
     """A Score plugin for all nodes at once, with its weight."""
 
     name: str

@@ -8,8 +8,9 @@ where the event loop may run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -32,8 +33,7 @@ from scheduler.metrics.metrics import CallCount, Metrics
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class PreFiltered:
+class PreFiltered(msgspec.Struct):
     """The result of PreFilter. `rejection` ends the search; `absent` is the rejection of nodes that it excluded."""
 
     nodes: NodeSet

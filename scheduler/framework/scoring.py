@@ -8,9 +8,9 @@ the class count, and those of them that are in use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -68,8 +68,7 @@ def _at(points: list[tuple[int, int]], utilization: int) -> int:
     return points[-1][1]
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """One configured resource, and the amount that the pod requests.
 
     Upstream: pkg/scheduler/framework/plugins/noderesources/resource_allocation.go calculateResourceAllocatableRequest
@@ -123,8 +122,7 @@ def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: boo
     return tuple(columns)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceDemand(Demand):
+class DeviceDemand(Demand, frozen=True):
     """A configured resource that a device class serves."""
 
     counts: DeviceCounts | None = None

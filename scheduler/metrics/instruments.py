@@ -6,14 +6,17 @@ and buckets (docs/spec/core.md §7.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
-M = TypeVar("M", bound=Counter | Gauge | Histogram)
+from scheduler.metrics.series import CounterSeries, HistogramSeries
+
+M = TypeVar("M", bound=CounterSeries | Gauge | HistogramSeries)
 K = TypeVar("K", bound=tuple[str, ...])
 
 
@@ -32,18 +35,31 @@ class Description:
 class Children(dict[tuple[str, ...], M], Generic[M]):
     """Label values → child, created at first use. `.labels()` on each observation would cost three times as much."""
 
-    def __init__(self, parent: M) -> None:
+    def __init__(self, create: Callable[..., M]) -> None:
         super().__init__()
-        self._child = cast("Callable[..., M]", parent.labels)
+        self._create = create
 
     def __missing__(self, key: tuple[str, ...]) -> M:
-        child = self._child(*key)
-        self[key] = child
+        child = self[key] = self._create(*key)
         return child
 
     def show(self, *key: str) -> None:
         """Create the child with a zero: a series that appears with its first increment has no rate for it."""
         _ = self[key]
+
+
+@dataclass(eq=False, slots=True)
+class _Collector(Collector):
+    """Shows the children of one instrument to the registry. It reads them in a thread, while the event loop adds more."""
+
+    described: Description
+    children: Children[CounterSeries] | Children[HistogramSeries]
+
+    def collect(self) -> Iterable[Metric]:
+        metric = Metric(self.described.name.removesuffix("_total"), self.described.text, self.described.kind)
+        for values, child in self.children.copy().items():
+            child.show(metric, dict(zip(self.described.labels, values)))
+        return [metric]
 
 
 class Maker:
@@ -53,37 +69,41 @@ class Maker:
         self.registry: Final = registry
         self.made: list[Description] = []
 
-    def counter(self, name: str, text: str, *labels: str) -> Children[Counter]:
+    def counter(self, name: str, text: str, *labels: str) -> Children[CounterSeries]:
         """Create a counter. `name` is without `_total`."""
-        self.made.append(Description(f"{name}_total", "counter", text, labels))
-        return Children(Counter(name, text, labels, registry=self.registry))
+        counters = Children(lambda *_: CounterSeries())
+        self._register(Description(f"{name}_total", "counter", text, labels), counters)
+        return counters
 
-    def plain_counter(self, name: str, text: str) -> Counter:
+    def plain_counter(self, name: str, text: str) -> CounterSeries:
         """Create a counter without labels, which is exported from the start."""
-        self.made.append(Description(f"{name}_total", "counter", text))
-        return Counter(name, text, registry=self.registry)
+        return self.counter(name, text)[()]
 
     def gauge(self, name: str, text: str, *labels: str) -> Children[Gauge]:
         """Create a gauge that is set, not read at a scrape."""
         self.made.append(Description(name, "gauge", text, labels))
-        return Children(Gauge(name, text, labels, registry=self.registry))
+        return Children(Gauge(name, text, labels, registry=self.registry).labels)
 
     def plain_gauge(self, name: str, text: str) -> Gauge:
         """Create a gauge without labels that is set."""
         self.made.append(Description(name, "gauge", text))
         return Gauge(name, text, registry=self.registry)
 
-    def histogram(self, name: str, text: str, *, buckets: Sequence[float]) -> Histogram:
-        """Create a histogram without labels."""
-        self.made.append(Description(name, "histogram", text, (), tuple(buckets)))
-        return Histogram(name, text, buckets=buckets, registry=self.registry)
+    def histogram(self, name: str, text: str, *, buckets: Sequence[float]) -> HistogramSeries:
+        """Create a histogram without labels, which is exported from the start."""
+        return self.histograms(name, text, (), buckets=buckets)[()]
 
     def histograms(
         self, name: str, text: str, labels: Sequence[str], *, buckets: Sequence[float]
-    ) -> Children[Histogram]:
+    ) -> Children[HistogramSeries]:
         """Create a histogram for each combination of label values."""
-        self.made.append(Description(name, "histogram", text, tuple(labels), tuple(buckets)))
-        return Children(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
+        histograms = Children(lambda *_: HistogramSeries(buckets))
+        self._register(Description(name, "histogram", text, tuple(labels), tuple(buckets)), histograms)
+        return histograms
+
+    def _register(self, described: Description, children: Children[CounterSeries] | Children[HistogramSeries]) -> None:
+        self.made.append(described)
+        self.registry.register(_Collector(described, children))
 
 
 def exponential(start: float, factor: float, count: int) -> list[float]:
@@ -316,17 +336,16 @@ class HealthcheckMetrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._last = Gauge(
+        make = Maker(self._registry)
+        self._last = make.gauge(
             "kubernetes_healthcheck",
             "[STABLE] This metric records the result of a single healthcheck.",
-            ("name", "type"),
-            registry=self._registry,
+            *("name", "type"),
         )
-        self._results = Counter(
+        self._results = make.counter(
             "kubernetes_healthchecks",
             "[STABLE] This metric records the results of all healthcheck.",
-            ("name", "type", "status"),
-            registry=self._registry,
+            *("name", "type", "status"),
         )
         process = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=process)
@@ -334,8 +353,8 @@ class HealthcheckMetrics:
 
     def observe(self, check: str, page: str, *, is_well: bool) -> None:
         """Count one result of a check of a page, which is `livez`, `healthz` or `readyz`."""
-        self._last.labels(check, page).set(is_well)
-        self._results.labels(check, page, "success" if is_well else "error").inc()
+        self._last[check, page].set(is_well)
+        self._results[check, page, "success" if is_well else "error"].inc()
 
     def render(self) -> bytes:
         """Return the metrics in Prometheus' text format."""

@@ -16,9 +16,9 @@ begin to be selected.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -57,16 +57,14 @@ from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 _KEPT_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AffinityRule:
+class AffinityRule(msgspec.Struct, frozen=True, eq=False):
     """The pods to be near to, or away from, and the topology key."""
 
     topology_key: str
     pods: Selection
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AffinityRules:
+class AffinityRules(msgspec.Struct, frozen=True, eq=False):
     """The pod's terms, resolved."""
 
     required: Selection | None

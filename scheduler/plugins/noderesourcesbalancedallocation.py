@@ -7,11 +7,11 @@ the balance with the pod to the balance without it; 75 means no change.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import Nodes

@@ -9,8 +9,9 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ClusterEvent
@@ -21,8 +22,7 @@ POD_POPPED: Final = "PodPopped"
 """The label of popped pods in the inflight_events gauge, next to the events."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True):
     """An event with its objects. If it concerns exactly one pod, `target` is the uid of that pod."""
 
     seq: int

@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ANYTHING, ClusterEvent
@@ -36,8 +38,7 @@ class QueueingStrategy(enum.IntEnum):
     IMMEDIATELY = 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HintRegistration:
+class HintRegistration(msgspec.Struct, frozen=True, eq=False):
     """One registration of one plugin of one profile."""
 
     profile: str

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, PreEnqueuePlugin
@@ -100,8 +102,7 @@ class QueuedPodInfo:
         return self.unschedulable_plugins | self.pending_plugins
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEntry:
+class QueueEntry(msgspec.Struct, frozen=True):
     """One row of /debug/queue."""
 
     key: str

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, by_bare_name
 
@@ -232,8 +233,7 @@ def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
             del total[name]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HypotheticalState:
+class HypotheticalState(msgspec.Struct, frozen=True, eq=False):
     """A state in which the claims `without` (uids) have released everything and `besides` is allocated in addition."""
 
     use: AllocationState

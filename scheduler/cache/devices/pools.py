@@ -204,8 +204,7 @@ class NodeMatch(Protocol):
     def nodes(self) -> NodeSet: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedDevice:
+class PublishedDevice(msgspec.Struct, frozen=True, eq=False):
     """A device of a slice. `where` is None if it can be used wherever its slice is visible."""
 
     id: DeviceId

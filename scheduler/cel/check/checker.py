@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from scheduler.cel.check.types import (
     BOOL,
     BYTES,
@@ -43,8 +45,7 @@ from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Liter
 from scheduler.cel.values import UInt
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Variable:
+class Variable(msgspec.Struct, frozen=True, eq=False):
     """The meaning of an identifier. Two local variables of one name, in two scopes, are two objects."""
 
     name: str

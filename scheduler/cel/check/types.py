@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from scheduler.cel.values import Value
 
 
@@ -72,8 +74,7 @@ def type_of(value: Type) -> Type:
     return Type("type", (value,))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overload:
+class Overload(msgspec.Struct, frozen=True, eq=False):
     """One signature of a function. Compared by identity.
 
     `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
@@ -88,8 +89,7 @@ class Overload:
     member: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectType:
+class ObjectType(msgspec.Struct, frozen=True):
     """A type with named fields, such as that of `device`; its values are mappings with all fields."""
 
     name: str

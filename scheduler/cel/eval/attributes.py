@@ -6,8 +6,9 @@ A chain of selections is one step, as in cel-go. An optional selection makes all
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from scheduler.cel.errors import EvalError, NoSuchKey
 from scheduler.cel.eval.running import Code, Failed, Run, go_type
@@ -19,8 +20,7 @@ MISSING: Final = object()
 _KEYS: Final = frozenset({str, int, bool, UInt, float})
 
 
-@dataclass(frozen=True, slots=True)
-class Qualifier:
+class Qualifier(msgspec.Struct, frozen=True):
     """One selection. The key is a constant, or the code that computes it."""
 
     constant: Value = None
@@ -29,8 +29,7 @@ class Qualifier:
     is_test: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """The base and the selections of a chain."""
 
     base: Code

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from scheduler.cel.check.checker import Checked, Variable
 from scheduler.cel.check.types import DYN, Env, Type, declared_name
 from scheduler.cel.errors import CompileError, EvalError
@@ -35,8 +37,7 @@ class NotInstantiable(CompileError):
     """The type of the expression."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledNode:
+class CompiledNode(msgspec.Struct, frozen=True):
     """The code of a node, with information for optimizations."""
 
     code: Code

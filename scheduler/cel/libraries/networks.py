@@ -6,9 +6,10 @@ Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/ip.go IP
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import ClassVar, Final, TypeAlias
+
+import msgspec
 
 from scheduler.cel.check.types import BOOL, CIDR, INT, IP, STRING, Overload
 from scheduler.cel.errors import EvalError
@@ -19,8 +20,7 @@ Address: TypeAlias = IPv4Address | IPv6Address
 _DURING: Final = "parse error during conversion from string"
 
 
-@dataclass(frozen=True, slots=True)
-class IPValue:
+class IPValue(msgspec.Struct, frozen=True):
     """An IP address."""
 
     cel_type: ClassVar[str] = "net.IP"
@@ -31,8 +31,7 @@ class IPValue:
         return str(self.address)
 
 
-@dataclass(frozen=True, slots=True)
-class CIDRValue:
+class CIDRValue(msgspec.Struct, frozen=True):
     """An address with a prefix length; the bits after the prefix are kept until `masked`."""
 
     cel_type: ClassVar[str] = "net.CIDR"

@@ -12,8 +12,10 @@ controller adds to it is one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final
+
+import msgspec
 
 from scheduler.api.core_v1 import TopologySpreadConstraint, controller_of
 from scheduler.api.podinfo import PodInfo
@@ -37,8 +39,7 @@ SYSTEM_DEFAULTS: Final = (
 _KNOWN_MAX: Final = 8192
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True, eq=False):
     """One constraint of one shape of pods.
 
     Upstream: pkg/scheduler/framework/plugins/podtopologyspread/common.go topologySpreadConstraint
@@ -59,8 +60,7 @@ class Constraint:
     """The selector matches the pod itself; an empty selector matches every pod."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constraints:
+class Constraints(msgspec.Struct, frozen=True, eq=False):
     """The hard or the soft constraints of a shape of pods, in order. Compared by identity."""
 
     each: tuple[Constraint, ...]
@@ -70,8 +70,7 @@ class Constraints:
     honors_taints: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SpreadRules:
+class SpreadRules(msgspec.Struct, frozen=True, eq=False):
     """All constraints of a shape of pods."""
 
     hard: Constraints
@@ -215,8 +214,7 @@ def _narrowed(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -
 NONE: Final = SpreadRules(_together([], requires_all=True), _together([], requires_all=True))
 
 
-@dataclass(frozen=True, slots=True)
-class EligibleNodes:
+class EligibleNodes(msgspec.Struct, frozen=True):
     """The nodes where the pods of one constraint count."""
 
     nodes: NodeSet | None

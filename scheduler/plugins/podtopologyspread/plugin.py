@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -81,8 +81,7 @@ _TABLE_MAX: Final = 64
 """Up to this many domains are computed one by one; for more the counts are a column."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateDomains:
+class CandidateDomains(msgspec.Struct, frozen=True):
     """The candidates' domains for some constraints."""
 
     constraints: Constraints

@@ -14,8 +14,9 @@ returns a claim at a version. A claim without devices at a version at which the 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import (
@@ -172,8 +173,7 @@ UNKNOWN = 0
 _READS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Precedence:
+class Precedence(msgspec.Struct, frozen=True):
     """Reads the API server; changes nothing."""
 
     _writer: ClaimWrites

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import (
     CapacityRange,
@@ -182,8 +184,7 @@ _PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatorFeatures:
+class AllocatorFeatures(msgspec.Struct, frozen=True):
     """The allocator's rules that are in force: kube-scheduler's feature gates and changes, and one rule of ours."""
 
     partitionable: bool = True
@@ -226,8 +227,7 @@ class AllocatorFeatures:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityFault:
+class CapacityFault(msgspec.Struct, frozen=True):
     """A request for a capacity of the device that is no valid amount."""
 
     text: str

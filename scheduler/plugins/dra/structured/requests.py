@@ -8,7 +8,6 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -39,8 +38,7 @@ _CHARACTERS_MAX: Final = 2**24
 """Limit of the characters in the expressions of all sets: a claim may have a thousand selectors of 10 KiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorFault:
+class SelectorFault(msgspec.Struct, frozen=True):
     """A selector that cannot be evaluated. `of_class`: it is the class's; `at` is its index."""
 
     of_class: bool
@@ -52,8 +50,7 @@ class SelectorFault:
     """The expression reads an attribute that the device does not have."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selectors:
+class Selectors(msgspec.Struct, frozen=True, eq=False):
     """The selectors of one class and one request, in order. Equal ones are one object. Results are kept by the kind."""
 
     _expressions: tuple[tuple[bool, int, str], ...]
@@ -129,8 +126,7 @@ class SelectorSets:
 _DEMANDS_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RequestData:
+class RequestData(msgspec.Struct, frozen=True, eq=False):
     """One request, or one alternative of a request. `problem` is an error text that follows `claim C, request R`."""
 
     request: str
@@ -161,8 +157,7 @@ class RequestData:
         return constraint.concerns(self.request, self.full_name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RequestAlternatives:
+class RequestAlternatives(msgspec.Struct, frozen=True, eq=False):
     """One request with its alternatives; a request without a list has one alternative."""
 
     name: str
@@ -172,8 +167,7 @@ class RequestAlternatives:
     """An error text that does not depend on an alternative, with `{claim}` for the claim's name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClaimToAllocate:
+class ClaimToAllocate(msgspec.Struct, frozen=True, eq=False):
     """One claim's requests and constraints."""
 
     requests: tuple[RequestAlternatives, ...]
@@ -187,8 +181,7 @@ class ClaimToAllocate:
         return (request_data for request in self.requests for request_data in request.alternatives)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ClaimsToAllocate:
+class ClaimsToAllocate(msgspec.Struct, frozen=True, eq=False):
     """All claims of a pod that are to be allocated. Compared by identity."""
 
     claims: tuple[ClaimToAllocate, ...]
