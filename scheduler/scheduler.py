@@ -87,7 +87,7 @@ class Scheduler:
         `stores` returns the synced stores of the informers by kind, for the self-audit.
         """
         # The state: the cache, and the inbox through which alone it changes.
-        self.rng = random.Random()
+        self.rng = random.Random(options.seed)
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)

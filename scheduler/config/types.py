@@ -253,5 +253,7 @@ class RunOptions:
     """Whether to start although another live Lease names one of our scheduler names."""
     trial_s: float = TRIAL_S
     """Time of one trial of an explanation or a what-if question. Longer where no other pods wait."""
+    seed: int | None = None
+    """Ties between equal nodes and all other draws follow from it; None: they differ in each run."""
     serves_ui: bool = False
     """Whether the endpoints have the page /ui."""

@@ -14,7 +14,14 @@ from scheduler.explain.edits import Edit
 Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
 State: TypeAlias = Literal["pending", "gated", "nominated", "binding", "bound", "finished", "foreign", "deleting"]
 Move: TypeAlias = Literal["user", "administrator", "wait", "nobody"]
-EXIT_CODES: Final[dict[Verdict, int]] = {"fits": 0, "fitsAfter": 1, "doesNotFit": 2, "unreadable": 3}
+WhatIfVerdict: TypeAlias = Literal[Verdict, "nothingToPlace"]
+EXIT_CODES: Final[dict[WhatIfVerdict, int]] = {
+    "fits": 0,
+    "fitsAfter": 1,
+    "doesNotFit": 2,
+    "unreadable": 3,
+    "nothingToPlace": 5,  # not 0: a gate that has checked nothing must not pass
+}
 
 
 class AnswerPart(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -149,7 +156,7 @@ class WhatIfGroup(AnswerPart, frozen=True):
 class WhatIfAnswer(AnswerPart, frozen=True):
     """What `kubestow what-if -o json` prints."""
 
-    verdict: Verdict
+    verdict: WhatIfVerdict
     exit_code: int
     cause: str
     replicas: int

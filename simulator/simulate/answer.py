@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -10,11 +10,12 @@ from msgspec import UNSET, Meta, UnsetType
 from scheduler.api.podinfo import CPU
 from scheduler.explain.answer import Explanation
 from simulator.simulate.group_rows import GroupRow
+from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
 
+SCHEMA_VERSION: Final = 2
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
 Named = Annotated[str, Meta(min_length=1)]
 PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
 
@@ -36,17 +37,6 @@ class Summary(_Part, frozen=True):
     left_out: Annotated[
         dict[str, Count],
         Meta(description="Objects by kind that scheduling does not read; custom resources as `Kind.group`."),
-    ]
-
-
-class Times(_Part, frozen=True):
-    """Seconds since the scheduler was started."""
-
-    first_seconds: Annotated[Seconds | None, Meta(description="The first pod was placed; null if none was.")]
-    last_seconds: Annotated[Seconds | None, Meta(description="The last pod was placed; null if none was.")]
-    total_seconds: Annotated[Seconds, Meta(description="The last answer was given.")]
-    pods_per_second: Annotated[
-        Seconds | None, Meta(description="Between the first and the last; null for fewer than 100 pods.")
     ]
 
 
@@ -129,13 +119,15 @@ class ResourceAnswer(_Part, frozen=True):
 
 
 class Answer(_Part, frozen=True):
-    """What `kubestow simulate -o json` prints."""
+    """What `kubestow simulate -o json` prints. Equal inputs and seeds have equal bytes."""
 
+    schema_version: Annotated[
+        Literal[2], Meta(description="Grows when a field changes its meaning or goes, and not for new fields.")
+    ]
     ok: Annotated[bool, Meta(description="Whether `problems` is empty; the exit code is then 0.")]
     settled: Annotated[bool, Meta(description="False if the time ran out before the scheduler came to rest.")]
     problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
     summary: Summary
-    timing: Times
     pods: Annotated[list[PodAnswer], Meta(description="In the order of the input.")]
     preempted: list[PreemptedPod]
     missing_references: list[MissingObject]
@@ -147,19 +139,40 @@ class Answer(_Part, frozen=True):
     ]
 
 
+class OrderAnswer(_Part, frozen=True):
+    """The outcome of one seed."""
+
+    seed: int
+    ok: Annotated[bool, Meta(description="Whether `problems` is empty.")]
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
+    placed: Count
+    problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
+
+
+class OrdersAnswer(_Part, frozen=True):
+    """What `kubestow simulate --seeds N -o json` prints. Equal inputs and seeds have equal bytes."""
+
+    schema_version: Literal[1]
+    ok: Annotated[bool, Meta(description="Whether every order is as expected; the exit code is then 0.")]
+    fits: Annotated[Count, Meta(description="In how many orders everything is as expected.")]
+    of: Annotated[Count, Meta(description="The number of orders.")]
+    orders: Annotated[list[OrderAnswer], Meta(description="By seed.")]
+
+
+def orders_answer(found: Orders) -> OrdersAnswer:
+    """Return the outcomes of several seeds as the JSON has them."""
+    rows = [OrderAnswer(each.seed, each.is_good, each.pods, each.placed, list(each.problems)) for each in found.orders]
+    return OrdersAnswer(1, found.fits == len(rows), found.fits, len(rows), rows)
+
+
 def answer(outcome: Outcome) -> Answer:
     """Return the outcome as the JSON has it."""
     return Answer(
+        schema_version=SCHEMA_VERSION,
         ok=outcome.is_good,
         settled=outcome.is_settled,
         problems=outcome.problems,
         summary=_summary(outcome),
-        timing=Times(
-            outcome.timing.first_s,
-            outcome.timing.last_s,
-            outcome.timing.total_s,
-            outcome.timing.rate(outcome.placed),
-        ),
         pods=[_pod(each) for each in outcome.placements],
         preempted=[_preempted(each) for each in outcome.victims],
         missing_references=[

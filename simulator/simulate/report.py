@@ -15,9 +15,10 @@ from scheduler.api.podinfo import CPU
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
-from simulator.simulate.answer import answer
+from simulator.simulate.answer import answer, orders_answer
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
+from simulator.simulate.orders import Order, Orders
+from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
 """With more pods than this, the rest is summed up."""
@@ -36,6 +37,31 @@ class ReportConsole(Console):
 def as_json(outcome: Outcome) -> str:
     """Return one indented JSON object."""
     return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
+
+
+def orders_as_json(found: Orders) -> str:
+    """Return one indented JSON object with the outcome of each seed."""
+    return msgspec.json.format(msgspec.json.encode(orders_answer(found)), indent=2).decode() + "\n"
+
+
+def orders_as_text(found: Orders) -> str:
+    """Return in how many orders everything fits, and what does not fit in the rest, most frequent first."""
+    alike: dict[str, list[int]] = {}
+    for each in found.orders:
+        if not each.is_good:
+            alike.setdefault(_unfit(each), []).append(each.seed)
+    lines = [f"fits in {found.fits} of {counted(len(found.orders), 'order')} of ties"]
+    for text, seeds in sorted(alike.items(), key=lambda item: -len(item[1]))[:PROBLEMS]:
+        named = ", ".join(map(str, seeds[:PROBLEMS])) + (", …" if len(seeds) > PROBLEMS else "")
+        lines.append(f"{counted(len(seeds), 'order')} (--seed {named}): {text}")
+    if len(alike) > PROBLEMS:
+        lines.append(f"… and {len(alike) - PROBLEMS} more; all of them with -o json")
+    return printable("\n".join(lines)) + "\n"
+
+
+def _unfit(each: Order) -> str:
+    more = f" (and {len(each.problems) - 1} more)" if len(each.problems) > 1 else ""
+    return f"{each.placed} of {counted(each.pods, 'pod')} placed; {' '.join(each.problems[0].split())}{more}"
 
 
 def as_html(outcome: Outcome) -> bytes:
@@ -225,6 +251,8 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
         lines.append(_text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     if is_brief:
         return lines
+    if outcome.is_empty:
+        lines.append(_text(NOTHING_TO_PLACE, "red"))
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.pod_group import KINDS
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.questions import Refused
@@ -80,8 +81,11 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     explains: bool = False,
     keeps_pages: bool = False,
     question: WhatIfRequest | None = None,
+    seed: int | None = None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
+
+    Uids and random parts of names follow from `seed`.
 
     `daemon_for` gets the URL of the API server and the token that it requires: no other process can use the server.
     The server is of `version` once the objects of the cluster are loaded: an upgraded server keeps objects that it
@@ -90,7 +94,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
     """
-    server = ApiServer(clock=clock, served=(*LIKE_1_37, *_groups(cluster)))
+    server = ApiServer(clock=clock, rng=random.Random(seed), served=(*LIKE_1_37, *_groups(cluster)))
     server.token = secrets.token_urlsafe()
     async with (
         server,
@@ -186,12 +190,13 @@ async def _settle(
     clock: Clock,
     progress: Progress,
 ) -> bool:
+    """Return whether the scheduler came to rest within the time. Virtual time may be slower than the user's, or faster."""
     failed = asyncio.ensure_future(daemon.wait())
-    deadline = clock.now() + timeout_s
+    deadlines = [(each, each.now() + timeout_s) for each in (clock, SystemClock())]
     quiet_since: float | None = None
     seen_before = -1
     try:
-        while clock.now() < deadline:
+        while all(each.now() < deadline for each, deadline in deadlines):
             progress(tracker.answered, len(tracker.unsettled), tracker.placed)
             if failed.done():
                 failed.result()

@@ -172,7 +172,7 @@ QUESTIONS = [
         ("doesNotFit", 1, 0),
         id="a limit without a request",
     ),
-    pytest.param({"n1": {}}, {}, {}, ("fits", 0, 0), id="no question at all"),
+    pytest.param({"n1": {}}, {}, {}, ("nothingToPlace", 0, 0), id="no question at all"),
 ]
 
 

@@ -300,7 +300,6 @@ Object = dict[str, Any]
 
 def valid() -> Object:
     """An answer with one object of each kind."""
-    times = {"firstSeconds": 0.1, "lastSeconds": 0.2, "totalSeconds": 0.2, "podsPerSecond": None}
     counts = dict.fromkeys(("pods", "placed", "pending", "preempted", "nodes", "boundBefore", "leftAlone"), 1)
     missing = {"kind": "Node", "name": "n", "referrer": "x", "field": "spec.nodeName", "referrers": 1, "hint": ""}
     row = {"workload": "Job a/j", "replicas": None, "existing": 0, "created": 1, "deleted": ["p"], "ignored": 0}
@@ -309,11 +308,11 @@ def valid() -> Object:
     share = {"node": "n", "share": 0.5}
     cpu = {"resource": "cpu", "unit": "millicpu", "requested": 1, "allocatable": 2, "fullest": share, "emptiest": share}
     return {
+        "schemaVersion": 2,
         "ok": False,
         "settled": True,
         "problems": ["a/q was not placed"],
         "summary": counts | {"leftOut": {"RayCluster.ray.io": 1}},
-        "timing": times,
         "pods": [
             {"pod": "a/p", "owner": "Job/j", "node": "n", "expectedPending": False},
             {"pod": "a/q", "owner": None, "node": None, "expectedPending": True, "reason": "r", "message": "m"},
@@ -485,7 +484,9 @@ def tracked(name: str, *, node: str = "", reason: str = "", gated: bool = False)
 
 def following(names: str, clock: LeapingClock | None = None) -> Tracker:
     """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
-    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock or LeapingClock())
+    tracker = Tracker(
+        lambda pod: pod["metadata"]["name"] in names.split(), LeapingClock(), stopwatch=clock or LeapingClock()
+    )
     for name in names.split():
         tracker.heard("ADDED", "pods", tracked(name))
     return tracker
