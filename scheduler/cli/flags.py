@@ -508,8 +508,8 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="strict: reject what an API server rejects; warn: print mistakes and go on; ignore (default strict)",
     )
     add("--strict", action="store_true", help="exit with 2 if the input refers to objects that it does not have")
-    formats = "format of the result; html: the page /ui with its data inside (default table)"
-    add("-o", "--output", choices=("table", "json", "html"), default="table", help=formats)
+    formats = "format of the result; wide: with volumes, devices and scores; html: the page /ui (default table)"
+    add("-o", "--output", choices=("table", "wide", "json", "html"), default="table", help=formats)
     pending = "pod that may stay pending; a glob; may be repeated"
     add("--expect-pending", action="append", default=[], metavar="NS/NAME", help=pending)
     add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")

@@ -351,7 +351,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
-    if arguments.seeds and (arguments.explain or arguments.output == "html"):
+    if arguments.seeds and (arguments.explain or arguments.output in {"html", "wide"}):
         one = "--explain" if arguments.explain else f"-o {arguments.output}"
         why = f"{one} cannot be used with --seeds, which prints no single outcome; use --seed"
         print(f"kubestow simulate: {why}", file=sys.stderr)
@@ -424,6 +424,7 @@ def _simulated(
             drain_timeout_s=5.0,
             trial_s=_TRIAL_S,
             seed=run.seed,
+            keeps_choices=True,
         )
         return Daemon(options, clock=run.clock)
 

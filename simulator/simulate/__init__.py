@@ -50,7 +50,7 @@ class SimulateArguments:
     """The arguments of one call."""
 
     files: tuple[str, ...]
-    output: Literal["table", "json", "html"]
+    output: Literal["table", "wide", "json", "html"]
     rules: ReadOptions
     is_recursive: bool = False
     validate: Level = "strict"
@@ -159,6 +159,7 @@ def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) 
                     explains=asked.explains,
                     keeps_pages=asked.output == "html",
                     question=question,
+                    with_detail=asked.seeds is None and asked.output in {"json", "wide"},
                     seed=seed,
                 )
 

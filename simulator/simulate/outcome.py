@@ -21,6 +21,7 @@ from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
+from simulator.simulate.detail import Detail
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.references import MissingReference
 
@@ -163,6 +164,8 @@ class Outcome:
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
+    detail: Detail | None = None
+    """What pods, nodes and pools use, with `-o json` and `-o wide`."""
     pages: UiPages | None = None
     """The data of the page /ui at the end, with `-o html`."""
     what_if: WhatIfAnswer | None = None

@@ -108,7 +108,7 @@ def test_an_input_that_fits_in_each_order(orders: Orders) -> None:
     assert (code, text) == (0, "fits in 2 of 2 orders of ties\n")
 
 
-@pytest.mark.parametrize("flags", [("-o", "html"), ("--explain",)], ids=" ".join)
+@pytest.mark.parametrize("flags", [("-o", "html"), ("-o", "wide"), ("--explain",)], ids=" ".join)
 def test_several_orders_have_no_single_outcome(orders: Orders, flags: tuple[str, ...]) -> None:
     code, _, said = orders(NODE, pod("a"), flags=("--seeds=2", *flags))
 

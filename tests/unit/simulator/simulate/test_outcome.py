@@ -139,9 +139,10 @@ def test_json() -> None:
     assert shown["ok"] is False
     assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
     why = {"reason": "Unschedulable", "message": "0/1 nodes are available: 1 Too many pods."}
+    nothing: Object = {"volumes": [], "devices": [], "choice": None}
     assert shown["pods"] == [
-        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False},
-        {"pod": "a/q", "owner": None, "node": None, "expectedPending": False, **why},
+        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False, **nothing},
+        {"pod": "a/q", "owner": None, "node": None, "expectedPending": False, **nothing, **why},
     ]
 
 
@@ -307,6 +308,16 @@ def valid() -> Object:
     group |= {"started": False, "message": ""}
     share = {"node": "n", "share": 0.5}
     cpu = {"resource": "cpu", "unit": "millicpu", "requested": 1, "allocatable": 2, "fullest": share, "emptiest": share}
+    volume: Object = {"claim": "a/c", "volume": "v", "storageClass": "s", "driver": "", "capacity": "1Gi"}
+    volume |= {"segments": [{"zone": ["z"]}], "pool": None}
+    device: Object = {"claim": "a/d", "request": "r", "driver": "d", "pool": "p", "device": "x", "consumed": {"memory": "1Gi"}}
+    choice = {"chosen": {"node": "n", "total": 3, "parts": {"Fit": 3}}, "runnerUp": None}
+    uses = {"volumes": [volume], "devices": [device | {"adminAccess": False}], "choice": choice}
+    pool = {"driver": "d", "pool": "p", "devices": 2, "used": 1, "free": 1}
+    pool["shared"] = [{"device": "x", "capacity": "memory", "used": "1Gi", "of": "8Gi"}]
+    node = {"node": "n", "resources": [{"resource": "cpu", "requested": "1", "allocatable": "2"}]}
+    node["attachments"] = [{"driver": "d", "used": 1, "limit": 2}]
+    node |= {"storage": [{"storageClass": "s", "pool": "a/p", "free": "1Gi"}], "devicePools": [pool]}
     return {
         "schemaVersion": 2,
         "ok": False,
@@ -314,8 +325,9 @@ def valid() -> Object:
         "problems": ["a/q was not placed"],
         "summary": counts | {"leftOut": {"RayCluster.ray.io": 1}},
         "pods": [
-            {"pod": "a/p", "owner": "Job/j", "node": "n", "expectedPending": False},
-            {"pod": "a/q", "owner": None, "node": None, "expectedPending": True, "reason": "r", "message": "m"},
+            {"pod": "a/p", "owner": "Job/j", "node": "n", "expectedPending": False} | uses,
+            {"pod": "a/q", "owner": None, "node": None, "expectedPending": True, "reason": "r", "message": "m"}
+            | {"volumes": [], "devices": [], "choice": None},
         ],
         "preempted": [
             {"pod": "a/v", "priority": -1, "node": "n", "for": None, "forPriority": None, "forNode": None},
@@ -324,6 +336,8 @@ def valid() -> Object:
         "workloads": [row | {"reason": "", "refused": ""}],
         "groups": [group],
         "resources": [cpu],
+        "nodes": [node],
+        "devicePools": [pool],
     }
 
 
