@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from scheduler.api.quantity import Quantity, text
-from scheduler.core.terminal import printable
+from scheduler.core.terminal import counted, printable
 from scheduler.explain.edits import Edit
 
 Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
@@ -197,7 +197,7 @@ def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
     for group in answer.groups:
         yield f"{group.group} (PodGroup of {group.api_group}): {group.cause}"
     rows = [f"  {each.pod} → {each.node}" for each in answer.placements]
-    yield from some(rows, "pods")
+    yield from some(rows)
     if answer.displaced:
         yield ""
         yield "pods that leave their node:"
@@ -205,16 +205,17 @@ def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
             f"  {each.pod}: {each.source} → {each.to}" if each.to else f"  {each.pod}: {each.source}, {each.cause}"
             for each in answer.displaced
         ]
-        yield from some(rows, "pods")
+        yield from some(rows)
     if answer.explanation is not None:
         yield ""
         yield from lines(answer.explanation, searched=False)
 
 
-def some(rows: list[str], what: str) -> Iterator[str]:
+def some(rows: list[str]) -> Iterator[str]:
+    """Yield the first rows, one for each pod, and the number of the rest."""
     yield from rows[:_PODS_SHOWN]
     if len(rows) > _PODS_SHOWN:
-        yield f"  … and {len(rows) - _PODS_SHOWN} more {what}"
+        yield f"  … and {counted(len(rows) - _PODS_SHOWN, 'more pod')}"
 
 
 def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
@@ -229,7 +230,7 @@ def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     for group in answer.groups[:_GROUPS_SHOWN]:
         yield ""
         named = ", ".join(group.examples) + (", …" if group.nodes > len(group.examples) else "")
-        yield f"{group.nodes} of {answer.node_count} nodes ({named}):"
+        yield f"{group.nodes} of {counted(answer.node_count, 'node')} ({named}):"
         for reason in group.reasons:
             yield f"  {reason.code}: {reason.full_text}"
         for each in group.shortages:
@@ -237,7 +238,7 @@ def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         for note in group.notes:
             yield f"    {note}"
     if len(answer.groups) > _GROUPS_SHOWN:
-        yield f"… and {len(answer.groups) - _GROUPS_SHOWN} more groups of nodes"
+        yield f"… and {counted(len(answer.groups) - _GROUPS_SHOWN, 'more group')} of nodes"
     if facts := [*_volume_lines(answer.facts), *_device_lines(answer.facts)]:
         yield from ("", *facts)
     for number, fix in enumerate(answer.fixes, 1):
@@ -295,7 +296,8 @@ def _device_lines(facts: Mapping[str, Any]) -> Iterator[str]:
             hint = f"; the nearest name is {nearest}" if nearest else ""
             yield f"  no device of the class has a capacity {name}{hint}"
     for row in found.get("constraints", ()):
-        counts = f"{row['mostOnOneNode']} of {row['wanted']} devices on one node satisfy it"
+        satisfy = "satisfies" if row["mostOnOneNode"] == 1 else "satisfy"
+        counts = f"{row['mostOnOneNode']} of {counted(row['wanted'], 'device')} on one node {satisfy} it"
         yield f"constraint {row['constraint']} of claim {row['claim']}: at most {counts}"
     for pool in found.get("unusablePools", ()):
         slices = f"{pool['slices']} of {pool['slicesWanted']} ResourceSlices are published"

@@ -587,9 +587,10 @@ class _Run:
             verdict = "fitsAfter"
         parts = []
         if replicas:
-            parts.append(f"{len(self._placed)} of {replicas} pods fit")
+            parts.append(f"{len(self._placed)} of {counted(replicas, 'pod')} {_fit(replicas)}")
         if self._displaced:
-            parts.append(f"{moved} of {len(self._displaced)} pods of drained nodes fit elsewhere")
+            leaving = len(self._displaced)
+            parts.append(f"{moved} of {counted(leaving, 'pod')} of drained nodes {_fit(leaving)} elsewhere")
         if self._preempted:
             parts.append(
                 f"{counted(len(self._preempted), 'pod')} {'is' if len(self._preempted) == 1 else 'are'} preempted"
@@ -609,6 +610,10 @@ class _Run:
             explanation=self._explanation,
             is_complete=is_complete,
         )
+
+
+def _fit(pods: int) -> str:
+    return "fits" if pods == 1 else "fit"
 
 
 _FEW: Final = 1000

@@ -297,10 +297,10 @@ GOLD: Final = {
 
 @pytest.mark.usefixtures("guest")
 @pytest.mark.parametrize(("flags", "code", "shown"), [
-    pytest.param([], 0, "1 of 1 pods fit\n  default/w → n1\n", id="it fits"),
+    pytest.param([], 0, "1 of 1 pod fits\n  default/w → n1\n", id="it fits"),
     pytest.param(["--replicas", "3"], 2, "2 of 3 pods fit\n", id="two of three fit"),
     pytest.param(["--replicas", "3", "--add-node-like", "n1"], 0, "3 of 3 pods fit\n", id="with another node"),
-    pytest.param(["--cordon", "n1"], 2, "0 of 1 pods fit\n", id="without the node"),
+    pytest.param(["--cordon", "n1"], 2, "0 of 1 pod fits\n", id="without the node"),
     pytest.param(["--drain", "n9"], 3, "", id="a node that does not exist"),
 ])  # fmt: skip
 def test_a_dump_is_as_good_as_a_running_scheduler(

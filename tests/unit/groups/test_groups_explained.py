@@ -163,7 +163,7 @@ async def test_the_pod_that_fits_nowhere_is_explained_with_fixes() -> None:
     assert found.blocking == ("default/c",)
     assert found.explanation is not None
     assert [fix.changes[0].code for fix in found.explanation.fixes] == ["RemoveNodeSelector", "LabelNode"]
-    assert "without a node: default/c\n\ndefault/c: none of 1 nodes fits: " in group_as_text(found)
+    assert "without a node: default/c\n\ndefault/c: none of 1 node fits: " in group_as_text(found)
 
 
 @settings(max_examples=examples(30), deadline=None)
@@ -298,7 +298,7 @@ async def test_a_pod_that_only_its_group_keeps_pending_names_the_other_pod() -> 
     assert other is not None
     assert found.code == "GroupUnschedulable"
     assert found.cause.endswith(
-        "2 of 3 pods fit together, and 3 have to; default/c: none of 1 nodes fits: 1 node(s) didn't match Pod's node affinity/selector"
+        "2 of 3 pods fit together, and 3 have to; default/c: none of 1 node fits: 1 node(s) didn't match Pod's node affinity/selector"
     )
     assert other.code == "NodeAffinityMismatch"
 

@@ -310,7 +310,14 @@ def valid() -> Object:
     cpu = {"resource": "cpu", "unit": "millicpu", "requested": 1, "allocatable": 2, "fullest": share, "emptiest": share}
     volume: Object = {"claim": "a/c", "volume": "v", "storageClass": "s", "driver": "", "capacity": "1Gi"}
     volume |= {"segments": [{"zone": ["z"]}], "pool": None}
-    device: Object = {"claim": "a/d", "request": "r", "driver": "d", "pool": "p", "device": "x", "consumed": {"memory": "1Gi"}}
+    device: Object = {
+        "claim": "a/d",
+        "request": "r",
+        "driver": "d",
+        "pool": "p",
+        "device": "x",
+        "consumed": {"memory": "1Gi"},
+    }
     choice = {"chosen": {"node": "n", "total": 3, "parts": {"Fit": 3}}, "runnerUp": None}
     uses = {"volumes": [volume], "devices": [device | {"adminAccess": False}], "choice": choice}
     pool = {"driver": "d", "pool": "p", "devices": 2, "used": 1, "free": 1}
