@@ -110,6 +110,8 @@ class Cycle:
     rng: random.Random
     metrics: Metrics
     held_back: Callable[[PodInfo], NodeSet] = lambda _: nodeset.EMPTY
+    records_runner_up: bool = False
+    """Whether the record has the scores of the second-best node, too. They cost a maximum over all candidates."""
     _next_start: int = field(default=0, init=False)
     _logged_failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_LOGGED), init=False)
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
@@ -276,7 +278,7 @@ class Cycle:
                 slot = self._choose(runner, state, pod, scored)
             if runner.exact or (yield from runner.verify(state, pod, slot)) is None:
                 if scored is not None:
-                    record.scores = (self._score_row(scored, slot),)
+                    record.scores = self._score_rows(scored, slot, feasible)
                 return slot
             feasible &= ~(1 << slot)
             refused += 1
@@ -500,8 +502,15 @@ class Cycle:
         status = Code.SUCCESS if rejection is None else rejection.code
         self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 
+    def _score_rows(self, scored: Scored, chosen: int, feasible: NodeSet) -> tuple[NodeScore, ...]:
+        """Return the scores of the chosen node, and those of the best other node that passes, where they are recorded."""
+        others = nodeset.slots(feasible & ~(1 << chosen), self.cluster.nodes.capacity) if self.records_runner_up else ()
+        rows = (self._score_row(scored, chosen),)
+        if not len(others):
+            return rows
+        return (*rows, self._score_row(scored, int(others[np.argmax(scored.total[others])])))
+
     def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
-        """Return the scores of the chosen node; those of other nodes would cost a sort and are computed in `explain`."""
         name = self.cluster.nodes.name(chosen)
         parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
         return NodeScore(name, int(scored.total[chosen]), parts)

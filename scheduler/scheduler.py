@@ -9,6 +9,7 @@ numbers. The numbers may be newer than the decision.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -87,7 +88,7 @@ class Scheduler:
         `stores` returns the synced stores of the informers by kind, for the self-audit.
         """
         # The state: the cache, and the inbox through which alone it changes.
-        self.rng = random.Random()
+        self.rng = random.Random(options.seed)
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
@@ -190,9 +191,15 @@ class Scheduler:
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         # The attempt itself, and the loop that drives everything above.
-        self.records = DecisionRecords()
+        self.records = DecisionRecords(pods=sys.maxsize) if options.keeps_choices else DecisionRecords()
         self.cycle = Cycle(
-            runners, self.cluster, clock=clock, rng=self.rng, metrics=metrics, held_back=self.refusals.held_back
+            runners,
+            self.cluster,
+            clock=clock,
+            rng=self.rng,
+            metrics=metrics,
+            held_back=self.refusals.held_back,
+            records_runner_up=options.keeps_choices,
         )
         self.loop = SchedulingLoop(
             SchedulingLoopParts(

@@ -24,6 +24,7 @@ exit codes:
   2    they do not fit
   3    the request is malformed: wrong flags, an unreadable manifest, no such pod
   4    the scheduler gave no answer; standard error says why, and what to do next
+  5    nothing to place: the manifests have no pod, so nothing was checked
   130  the command was interrupted"""
 
 API_GROUPS: Final = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")

@@ -33,7 +33,7 @@ from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON, Status
 
 EXIT_CODE_HEADER: Final = "Kubestow-Exit-Code"
-EXIT_CODES: Final = frozenset({0, 1, 2, 3})
+EXIT_CODES: Final = frozenset({0, 1, 2, 3, 5})
 _MALFORMED: Final = 3
 _LONGEST_ANSWER: Final = 32 * 2**20
 _RETRY_AFTER_MAX_S: Final = 30.0

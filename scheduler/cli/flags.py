@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
@@ -151,6 +152,13 @@ def positive_duration(text: str) -> str:
     return format_duration(seconds)
 
 
+def number_from(text: str, least: int) -> int:
+    """Return a whole number that is not smaller than `least`."""
+    if not text.isascii() or not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+    return int(text)
+
+
 def non_empty(text: str) -> str:
     """Return the text; the value of an unset shell variable is refused."""
     if not text:
@@ -270,6 +278,7 @@ exit codes:
   0    every pod is placed, or pending as --expect-pending says
   1    a pod is pending or placed against expectation, the configuration is refused, or the simulation failed
   2    the manifests cannot be used, or the command line is wrong
+  5    nothing to place: no pod was to be scheduled, so nothing was checked
   130  the command was interrupted"""
 _EXIT_CODES_OF_CHECK: Final = f"""\
 exit codes:
@@ -499,11 +508,15 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="strict: reject what an API server rejects; warn: print mistakes and go on; ignore (default strict)",
     )
     add("--strict", action="store_true", help="exit with 2 if the input refers to objects that it does not have")
-    formats = "format of the result; html: the page /ui with its data inside (default table)"
-    add("-o", "--output", choices=("table", "json", "html"), default="table", help=formats)
+    formats = "format of the result; wide: with volumes, devices and scores; html: the page /ui (default table)"
+    add("-o", "--output", choices=("table", "wide", "json", "html"), default="table", help=formats)
     pending = "pod that may stay pending; a glob; may be repeated"
     add("--expect-pending", action="append", default=[], metavar="NS/NAME", help=pending)
     add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")
+    seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
+    add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
+    seeds = "simulate with N seeds, from --seed on, and print in how many of them everything fits"
+    add("--seeds", type=partial(number_from, least=1), metavar="N", help=seeds)
     _add_duration(add, "--timeout", 120.0, "end the simulation after this time (default 2m0s)")
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
     add("--keep-scheduler-names", action="store_true", help="do not schedule pods of default-scheduler")

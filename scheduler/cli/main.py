@@ -351,6 +351,11 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
+    if arguments.seeds and (arguments.explain or arguments.output in {"html", "wide"}):
+        one = "--explain" if arguments.explain else f"-o {arguments.output}"
+        why = f"{one} cannot be used with --seeds, which prints no single outcome; use --seed"
+        print(f"kubestow simulate: {why}", file=sys.stderr)
+        return 2
     from scheduler.metrics import logs
     from simulator import simulate
 
@@ -379,17 +384,19 @@ def _simulate(arguments: argparse.Namespace) -> int:
         save_to=arguments.save or "",
         explains=arguments.explain,
         emulated_version=arguments.emulated_version or "",
+        seed=arguments.seed,
+        seeds=arguments.seeds,
     )
     return simulate.main(asked, daemon)
 
 
 def _simulated(
     arguments: argparse.Namespace,
-) -> tuple[Configuration, Callable[[str, str, str], simulate.SimulatedDaemon]]:
+) -> tuple[Configuration, simulate.DaemonFor]:
     """Return the configuration, and what creates the daemon.
 
-    The daemon is created for a server's URL, its token, and a version of ours. It serves no port and
-    writes to that server only: no kubeconfig of the configuration is read, and calls no extender to bind.
+    The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
+    read, and no extender is called to bind.
     """
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
@@ -400,7 +407,8 @@ def _simulated(
     _print_called_extenders(configuration)
     _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
 
-    def daemon(master: str, token: str, version: str) -> simulate.SimulatedDaemon:
+    def daemon(run: simulate.DaemonOptions) -> simulate.SimulatedDaemon:
+        version = run.version
         config = configuration if version == first else _configuration(arguments, gates=_gates(arguments, version))
         config = dataclasses.replace(
             config,
@@ -410,13 +418,15 @@ def _simulated(
         )
         options = RunOptions(
             config=config,
-            master=master,
-            token=token,
+            master=run.url,
+            token=run.token,
             emulated_version=version,
             drain_timeout_s=5.0,
             trial_s=_TRIAL_S,
+            seed=run.seed,
+            keeps_choices=True,
         )
-        return Daemon(options)
+        return Daemon(options, clock=run.clock)
 
     return configuration, daemon
 

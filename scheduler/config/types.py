@@ -253,5 +253,9 @@ class RunOptions:
     """Whether to start although another live Lease names one of our scheduler names."""
     trial_s: float = TRIAL_S
     """Time of one trial of an explanation or a what-if question. Longer where no other pods wait."""
+    seed: int | None = None
+    """Ties between equal nodes and all other draws follow from it; None: they differ in each run."""
+    keeps_choices: bool = False
+    """Whether records of decisions have the scores of the second-best node, too, and none is dropped."""
     serves_ui: bool = False
     """Whether the endpoints have the page /ui."""

@@ -8,13 +8,20 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from scheduler.api.quantity import Quantity, text
-from scheduler.core.terminal import printable
+from scheduler.core.terminal import counted, printable
 from scheduler.explain.edits import Edit
 
 Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
 State: TypeAlias = Literal["pending", "gated", "nominated", "binding", "bound", "finished", "foreign", "deleting"]
 Move: TypeAlias = Literal["user", "administrator", "wait", "nobody"]
-EXIT_CODES: Final[dict[Verdict, int]] = {"fits": 0, "fitsAfter": 1, "doesNotFit": 2, "unreadable": 3}
+WhatIfVerdict: TypeAlias = Literal[Verdict, "nothingToPlace"]
+EXIT_CODES: Final[dict[WhatIfVerdict, int]] = {
+    "fits": 0,
+    "fitsAfter": 1,
+    "doesNotFit": 2,
+    "unreadable": 3,
+    "nothingToPlace": 5,  # not 0: a gate that has checked nothing must not pass
+}
 
 
 class AnswerPart(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -162,7 +169,7 @@ class WhatIfGroup(AnswerPart, frozen=True):
 class WhatIfAnswer(AnswerPart, frozen=True):
     """What `kubestow what-if -o json` prints."""
 
-    verdict: Verdict
+    verdict: WhatIfVerdict
     exit_code: int
     cause: str
     replicas: int
@@ -203,7 +210,7 @@ def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
     for group in answer.groups:
         yield f"{group.group} (PodGroup of {group.api_group}): {group.cause}"
     rows = [f"  {each.pod} → {each.node}" for each in answer.placements]
-    yield from some(rows, "pods")
+    yield from some(rows)
     if answer.displaced:
         yield ""
         yield "pods that leave their node:"
@@ -211,16 +218,17 @@ def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
             f"  {each.pod}: {each.source} → {each.to}" if each.to else f"  {each.pod}: {each.source}, {each.cause}"
             for each in answer.displaced
         ]
-        yield from some(rows, "pods")
+        yield from some(rows)
     if answer.explanation is not None:
         yield ""
         yield from lines(answer.explanation, searched=False)
 
 
-def some(rows: list[str], what: str) -> Iterator[str]:
+def some(rows: list[str]) -> Iterator[str]:
+    """Yield the first rows, one for each pod, and the number of the rest."""
     yield from rows[:_PODS_SHOWN]
     if len(rows) > _PODS_SHOWN:
-        yield f"  … and {len(rows) - _PODS_SHOWN} more {what}"
+        yield f"  … and {counted(len(rows) - _PODS_SHOWN, 'more pod')}"
 
 
 def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
@@ -235,7 +243,7 @@ def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     for group in answer.groups[:_GROUPS_SHOWN]:
         yield ""
         named = ", ".join(group.examples) + (", …" if group.nodes > len(group.examples) else "")
-        yield f"{group.nodes} of {answer.node_count} nodes ({named}):"
+        yield f"{group.nodes} of {counted(answer.node_count, 'node')} ({named}):"
         for reason in group.reasons:
             yield f"  {reason.code}: {reason.full_text}"
         for each in group.shortages:
@@ -243,7 +251,7 @@ def lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         for note in group.notes:
             yield f"    {note}"
     if len(answer.groups) > _GROUPS_SHOWN:
-        yield f"… and {len(answer.groups) - _GROUPS_SHOWN} more groups of nodes"
+        yield f"… and {counted(len(answer.groups) - _GROUPS_SHOWN, 'more group')} of nodes"
     if facts := [*_volume_lines(answer.facts), *_device_lines(answer.facts)]:
         yield from ("", *facts)
     for number, fix in enumerate(answer.fixes, 1):
@@ -300,7 +308,8 @@ def _device_lines(facts: Mapping[str, Any]) -> Iterator[str]:
             hint = f"; the nearest name is {nearest}" if nearest else ""
             yield f"  no device of the class has a capacity {name}{hint}"
     for row in found.get("constraints", ()):
-        counts = f"{row['mostOnOneNode']} of {row['wanted']} devices on one node satisfy it"
+        satisfy = "satisfies" if row["mostOnOneNode"] == 1 else "satisfy"
+        counts = f"{row['mostOnOneNode']} of {counted(row['wanted'], 'device')} on one node {satisfy} it"
         yield f"constraint {row['constraint']} of claim {row['claim']}: at most {counts}"
     for pool in found.get("unusablePools", ()):
         slices = f"{pool['slices']} of {pool['slicesWanted']} ResourceSlices are published"

@@ -32,6 +32,7 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import TookTooLong, Work
 from scheduler.core.nodeset import NodeSet
+from scheduler.core.terminal import counted
 from scheduler.cycle import Cycle, Scheduled
 from scheduler.explain.answer import (
     EXIT_CODES,
@@ -127,7 +128,7 @@ class Explainer:
             or found.verdict != "fits"
         ):
             return found
-        text = f"{found.cause}; its group {group.key} starts with {wanted.least} pods"
+        text = f"{found.cause}; its group {group.key} starts with {counted(wanted.least, 'pod')}"
         if condition is not None and condition.status == "False":
             text = f"{text}, and was refused: {condition.message}"
         return _answer(info, "pending", "doesNotFit", "GroupUnschedulable", text, "user", node_count=found.node_count)
@@ -171,7 +172,7 @@ class Explainer:
             group = self.cluster.pod_groups.of(info.pod)
             wanted = self.cluster.pod_groups.get(group) if group is not None else None
             if group is not None and wanted is not None:
-                text = f"{text}; {len(self.cluster.pod_groups.members(group))} of {wanted.least} pods exist"
+                text = f"{text}; {existing(len(self.cluster.pod_groups.members(group)), wanted.least)}"
             return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "user")
         if gates[0].cause:
             return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "wait")
@@ -507,11 +508,16 @@ def _first(nodes: NodeSet) -> Iterator[int]:
         yield slot
 
 
+def existing(count: int, wanted: int) -> str:
+    """Return how many of the pods exist with which a group can start."""
+    return f"{count} of {counted(wanted, 'pod')} {'exists' if wanted == 1 else 'exist'}"
+
+
 def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tuple[str, str]:
     """Return the code of the largest group, and one sentence over all groups; or the error that ends an attempt."""
     if error := next(_errors(found), None):
         remaining = count - found.refused().bit_count()
-        others = f"; without it no plugin rejects {remaining} of {count} nodes" if remaining else ""
+        others = f"; without it no plugin rejects {remaining} of {counted(count, 'node')}" if remaining else ""
         return "Error", f"an attempt ends in an error of {error.plugin}: {error.message}{others}"
     if not groups:
         return "Error", "no node fits, and no plugin says why"
@@ -523,7 +529,7 @@ def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tu
     parts = [f"{nodes} {text}" for text, nodes in ranked[:4]]
     if len(ranked) > 4:
         parts.append(f"{sum(nodes for _, nodes in ranked[4:])} for other reasons")
-    return groups[0].reasons[0].code, f"none of {count} nodes fits: {'; '.join(parts)}"
+    return groups[0].reasons[0].code, f"none of {counted(count, 'node')} fits: {'; '.join(parts)}"
 
 
 def _errors(found: Verdicts) -> Iterator[Rejection]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from scheduler.api.pod_group import API_GROUPS
+from scheduler.core.terminal import counted
 from scheduler.explain.controllers import CREATED_UID
 from scheduler.explain.edits import Edit, Manifest
 from scheduler.explain.questions import Refused
@@ -250,8 +251,10 @@ class Manifests:
         for name in filter(None, names):
             size += self._sizes.get(f"{_namespace(manifest['metadata'])}/{name}", 0)
         if size * count > PODS_BYTES_MAX:
-            what = f"{count} pods of {size} bytes each, with the templates of their claims"
-            raise WrongRequest(f"{where}: {what}, are too large: at most {PODS_BYTES_MAX} bytes in all")
+            what = f"{counted(count, 'pod')} of {size} bytes each, with the templates of their claims"
+            raise WrongRequest(
+                f"{where}: {what}, {'is' if count == 1 else 'are'} too large: at most {PODS_BYTES_MAX} bytes in all"
+            )
 
     def _take(self, kind: str, where: str, key: str) -> None:
         """Raise WrongRequest if another object of the question has this name, as a server does."""

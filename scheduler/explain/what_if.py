@@ -32,6 +32,7 @@ from scheduler.explain.answer import (
     Verdict,
     WhatIfAnswer,
     WhatIfGroup,
+    WhatIfVerdict,
 )
 from scheduler.explain.changes import node_copy
 from scheduler.explain.controllers import stays, successor
@@ -577,16 +578,19 @@ class _Run:
 
     def _answer(self, replicas: int, *, is_complete: bool) -> WhatIfAnswer:
         moved = sum(1 for each in self._displaced.values() if each.to)
-        verdict: Verdict = "fits"
-        if len(self._placed) + self._additional < replicas or moved < len(self._displaced) or not is_complete:
+        verdict: WhatIfVerdict = "fits"
+        if not replicas and not self.request.drain:
+            verdict = "nothingToPlace"
+        elif len(self._placed) + self._additional < replicas or moved < len(self._displaced) or not is_complete:
             verdict = "doesNotFit"
         elif self._preempted:
             verdict = "fitsAfter"
         parts = []
         if replicas:
-            parts.append(f"{len(self._placed)} of {replicas} pods fit")
+            parts.append(f"{len(self._placed)} of {counted(replicas, 'pod')} {_fit(replicas)}")
         if self._displaced:
-            parts.append(f"{moved} of {len(self._displaced)} pods of drained nodes fit elsewhere")
+            leaving = len(self._displaced)
+            parts.append(f"{moved} of {counted(leaving, 'pod')} of drained nodes {_fit(leaving)} elsewhere")
         if self._preempted:
             parts.append(
                 f"{counted(len(self._preempted), 'pod')} {'is' if len(self._preempted) == 1 else 'are'} preempted"
@@ -596,7 +600,8 @@ class _Run:
         return WhatIfAnswer(
             verdict=verdict,
             exit_code=EXIT_CODES[verdict],
-            cause="; ".join(parts) or "no pod has to be placed",
+            cause="; ".join(parts)
+            or ("no pod has to be placed" if self.request.drain else "nothing to place: the manifests have no pod"),
             replicas=replicas,
             placed=len(self._placed),
             placements=tuple(PlacedPod(pod=pod, node=node) for pod, node in self._placed.items())[:_REPORTED_MAX],
@@ -605,6 +610,10 @@ class _Run:
             explanation=self._explanation,
             is_complete=is_complete,
         )
+
+
+def _fit(pods: int) -> str:
+    return "fits" if pods == 1 else "fit"
 
 
 _FEW: Final = 1000

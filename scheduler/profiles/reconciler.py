@@ -20,6 +20,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
+from scheduler.core.terminal import counted
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.metrics.instruments import OperatorInstruments
@@ -282,7 +283,7 @@ def _mistakes(wrong: ConfigErrors) -> str:
     """Return the first mistakes, and the number of the rest."""
     shown = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_SHOWN])
     more = len(wrong.errors) - _MISTAKES_SHOWN
-    return f"{shown}; and {more} more mistakes" if more > 0 else shown
+    return f"{shown}; and {counted(more, 'more mistake')}" if more > 0 else shown
 
 
 def _sorting(held: _Held) -> tuple[str, object]:

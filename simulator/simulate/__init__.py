@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,24 +20,25 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from scheduler.core.clock import SystemClock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import closest_version
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
-from simulator.simulate import pod_groups
+from simulator.simulate import orders, pod_groups
 from simulator.simulate.input.complete import complete
 from simulator.simulate.input.dump import save
 from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
+from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
-from simulator.simulate.report import ReportConsole, as_html, as_json, as_table
+from simulator.simulate.report import ReportConsole, as_html, as_json, as_table, orders_as_json, orders_as_text
 from simulator.simulate.run import SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
-__all__ = ["ClusterOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+__all__ = ["ClusterOptions", "DaemonOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 
 _MOST_LINES = 50
 _SLOW_S = 1.0
@@ -49,7 +50,7 @@ class SimulateArguments:
     """The arguments of one call."""
 
     files: tuple[str, ...]
-    output: Literal["table", "json", "html"]
+    output: Literal["table", "wide", "json", "html"]
     rules: ReadOptions
     is_recursive: bool = False
     validate: Level = "strict"
@@ -65,21 +66,39 @@ class SimulateArguments:
     """The version whose behaviour is simulated; "": that of the cluster, and 1.36 without a cluster."""
     question: WhatIfRequest | None = None
     """A what-if question, whose answer is printed instead of the outcome."""
+    seed: int = DEFAULT_SEED
+    """From which each draw follows, such as that of one of several equal nodes."""
+    seeds: int | None = None
+    """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
 
 
-DaemonFor: TypeAlias = Callable[[str, str, str], SimulatedDaemon]
-"""Creates the scheduler for an API server's URL, its token, and the version whose behaviour is simulated."""
+@dataclass(frozen=True, slots=True)
+class DaemonOptions:
+    """How a simulation runs its scheduler."""
+
+    url: str
+    token: str
+    version: str
+    """The version whose behaviour is simulated."""
+    seed: int
+    clock: Clock
+
+
+DaemonFor: TypeAlias = Callable[[DaemonOptions], SimulatedDaemon]
 
 
 def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     """Simulate and print the outcome; return the exit code.
 
-    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. With a question, the exit code
-    is that of the answer, and 3 if the input cannot be used.
+    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. 5: no pod is to be scheduled.
+    With a question, the exit code is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
     try:
-        outcome = uvloop.run(_run(asked, daemon_for, errors))
+        run = _prepared(asked, daemon_for, errors)
+        if asked.seeds is not None:
+            return _print_orders(asked, run, range(asked.seed, asked.seed + asked.seeds))
+        outcome = run(asked.seed)
     except InputError as wrong:
         _say(errors, str(wrong))
         return 2 if asked.question is None else EXIT_CODES["unreadable"]
@@ -93,11 +112,22 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         sys.stdout.buffer.write(as_html(outcome))
     else:
         as_table(outcome, ReportConsole())
-    return 0 if outcome.is_good else 1
+    return _exit_code(is_good=outcome.is_good, is_empty=outcome.is_empty)
 
 
-async def _run(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Outcome:
-    of_cluster = None if asked.cluster is None else await _read_cluster(asked, asked.cluster, errors)
+def _print_orders(asked: SimulateArguments, run: Callable[[int], Outcome], seeds: Sequence[int]) -> int:
+    found = orders.Orders([orders.order(seed, run(seed)) for seed in seeds])
+    sys.stdout.write(orders_as_json(found) if asked.output == "json" else orders_as_text(found))
+    return _exit_code(is_good=found.fits == len(found.orders), is_empty=found.is_empty)
+
+
+def _exit_code(*, is_good: bool, is_empty: bool) -> int:
+    return 0 if is_good else EXIT_CODES["nothingToPlace"] if is_empty else 1
+
+
+def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Callable[[int], Outcome]:
+    """Read the input once, and return what simulates it with a seed."""
+    of_cluster = None if asked.cluster is None else uvloop.run(_read_cluster(asked, asked.cluster, errors))
     version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
     found = _read(asked, version, errors) if asked.files or of_cluster is None else []
     if of_cluster is not None:
@@ -109,24 +139,33 @@ async def _run(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console)
         _say(errors, f"note: {note}")
     for warning in pod_groups.warnings(cluster.objects):
         _say(errors, warning)
-    bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
-    with bar:
-        task = bar.add_task("pods", total=None, rest="")
 
-        def progress(answered: int, waiting: int, placed: int) -> None:
-            bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
+    def run(seed: int) -> Outcome:
+        bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
+        with bar:
+            task = bar.add_task("pods", total=None, rest="")
 
-        return await simulate(
-            cluster,
-            lambda url, token: daemon_for(url, token, version),
-            asked.rules,
-            clock=SystemClock(),
-            version=version,
-            progress=progress,
-            explains=asked.explains,
-            keeps_pages=asked.output == "html",
-            question=question,
-        )
+            def progress(answered: int, waiting: int, placed: int) -> None:
+                bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
+
+            def simulation(clock: Clock) -> Awaitable[Outcome]:
+                return simulate(
+                    cluster,
+                    lambda url, token: daemon_for(DaemonOptions(url, token, version, seed, clock)),
+                    asked.rules,
+                    clock=clock,
+                    version=version,
+                    progress=progress,
+                    explains=asked.explains,
+                    keeps_pages=asked.output == "html",
+                    question=question,
+                    with_detail=asked.seeds is None and asked.output in {"json", "wide"},
+                    seed=seed,
+                )
+
+            return orders.run(simulation, cluster.objects)
+
+    return run
 
 
 def with_objects(question: WhatIfRequest, found: Sequence[Found]) -> WhatIfRequest:

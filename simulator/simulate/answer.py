@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from scheduler.api.podinfo import CPU
+from scheduler.core.decision_record import NodeScore
 from scheduler.explain.answer import Explanation
+from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolume, PodDetail, PoolUse
 from simulator.simulate.group_rows import GroupRow
+from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
 
+SCHEMA_VERSION: Final = 2
 Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
 Named = Annotated[str, Meta(min_length=1)]
 PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
 
@@ -39,15 +42,50 @@ class Summary(_Part, frozen=True):
     ]
 
 
-class Times(_Part, frozen=True):
-    """Seconds since the scheduler was started."""
+class VolumeAnswer(_Part, frozen=True):
+    """The volume of a claim of a pod."""
 
-    first_seconds: Annotated[Seconds | None, Meta(description="The first pod was placed; null if none was.")]
-    last_seconds: Annotated[Seconds | None, Meta(description="The last pod was placed; null if none was.")]
-    total_seconds: Annotated[Seconds, Meta(description="The last answer was given.")]
-    pods_per_second: Annotated[
-        Seconds | None, Meta(description="Between the first and the last; null for fewer than 100 pods.")
+    claim: PodName
+    volume: Named
+    storage_class: str
+    driver: Annotated[str, Meta(description="Empty for a volume without a CSI driver.")]
+    capacity: Annotated[str, Meta(description="A quantity.")]
+    segments: Annotated[
+        list[dict[str, list[str]]],
+        Meta(description="Node labels, such as the zone: nodes of any of these reach it. Empty: every node does."),
     ]
+    pool: Annotated[
+        str | None, Meta(description="The CSIStorageCapacity of its class at the node, `namespace/name`; null: none.")
+    ]
+
+
+class DeviceAnswer(_Part, frozen=True):
+    """A device of a claim of a pod."""
+
+    claim: PodName
+    request: Annotated[Named, Meta(description="`request`, or `request/alternative`.")]
+    driver: Named
+    pool: Named
+    device: Named
+    consumed: Annotated[
+        dict[str, str], Meta(description="The part of each shared capacity, as quantities; empty for a whole device.")
+    ]
+    admin_access: bool
+
+
+class ScoreAnswer(_Part, frozen=True):
+    """The weighted scores of a node."""
+
+    node: Named
+    total: int
+    parts: Annotated[dict[str, int], Meta(description="By plugin.")]
+
+
+class ChoiceAnswer(_Part, frozen=True):
+    """Why a pod is on its node and on no other one that it fits on."""
+
+    chosen: ScoreAnswer
+    runner_up: Annotated[ScoreAnswer | None, Meta(description="The best other node; of equal totals one is drawn.")]
 
 
 class PodAnswer(_Part, frozen=True):
@@ -57,6 +95,11 @@ class PodAnswer(_Part, frozen=True):
     owner: Annotated[Named | None, Meta(description="`Kind/name` of its controller; null for a pod without one.")]
     node: Annotated[Named | None, Meta(description="The node that it was bound to; null for a pending pod.")]
     expected_pending: Annotated[bool, Meta(description="By `--expect-pending` or its annotation.")]
+    volumes: Annotated[list[VolumeAnswer], Meta(description="Of its claims, in the order of the pod.")]
+    devices: Annotated[list[DeviceAnswer], Meta(description="Of its claims, in the order of the pod.")]
+    choice: Annotated[
+        ChoiceAnswer | None, Meta(description="Null if no scores were compared: it fits on one node only.")
+    ]
     reason: Annotated[str, Meta(description="Of pending pods only, such as Unschedulable.")] | UnsetType = UNSET
     message: Annotated[str, Meta(description="Of pending pods only: the scheduler's text.")] | UnsetType = UNSET
 
@@ -110,6 +153,60 @@ class GroupAnswer(_Part, frozen=True):
     ]
 
 
+class ResourceUseAnswer(_Part, frozen=True):
+    """Requests of all pods on a node, and its allocatable amount, as quantities."""
+
+    resource: Named
+    requested: str
+    allocatable: str
+
+
+class AttachAnswer(_Part, frozen=True):
+    """Attached volumes of a driver, and the limit of its CSINode."""
+
+    driver: Named
+    used: Count
+    limit: Count
+
+
+class StorageAnswer(_Part, frozen=True):
+    """Capacity for new volumes of a class."""
+
+    storage_class: Named
+    pool: Annotated[Named, Meta(description="The CSIStorageCapacity, `namespace/name`.")]
+    free: Annotated[str, Meta(description="A quantity, without what is promised to claims.")]
+
+
+class SharedAnswer(_Part, frozen=True):
+    """A capacity of a device that several claims share, as quantities."""
+
+    device: Named
+    capacity: Named
+    used: str
+    of: str
+
+
+class PoolAnswer(_Part, frozen=True):
+    """Devices of a pool."""
+
+    driver: Named
+    pool: Named
+    devices: Count
+    used: Annotated[Count, Meta(description="Devices that are allocated, also in part.")]
+    free: Annotated[Count, Meta(description="The rest. Counters that devices share may exclude some of it.")]
+    shared: list[SharedAnswer]
+
+
+class NodeAnswer(_Part, frozen=True):
+    """How full a node is."""
+
+    node: Named
+    resources: list[ResourceUseAnswer]
+    attachments: Annotated[list[AttachAnswer], Meta(description="Of drivers with a limit.")]
+    storage: list[StorageAnswer]
+    device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to this node.")]
+
+
 class NodeShare(_Part, frozen=True):
     """A node, and the share of the resource that its pods request."""
 
@@ -129,38 +226,64 @@ class ResourceAnswer(_Part, frozen=True):
 
 
 class Answer(_Part, frozen=True):
-    """What `kubestow simulate -o json` prints."""
+    """What `kubestow simulate -o json` prints. Equal inputs and seeds have equal bytes."""
 
+    schema_version: Annotated[
+        Literal[2], Meta(description="Grows when a field changes its meaning or goes, and not for new fields.")
+    ]
     ok: Annotated[bool, Meta(description="Whether `problems` is empty; the exit code is then 0.")]
     settled: Annotated[bool, Meta(description="False if the time ran out before the scheduler came to rest.")]
     problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
     summary: Summary
-    timing: Times
     pods: Annotated[list[PodAnswer], Meta(description="In the order of the input.")]
     preempted: list[PreemptedPod]
     missing_references: list[MissingObject]
     workloads: list[WorkloadAnswer]
     groups: Annotated[list[GroupAnswer], Meta(description="In the order of the input.")]
     resources: list[ResourceAnswer]
+    nodes: Annotated[list[NodeAnswer], Meta(description="By name.")]
+    device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to no single node.")]
     explanations: Annotated[
         list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
     ]
 
 
+class OrderAnswer(_Part, frozen=True):
+    """The outcome of one seed."""
+
+    seed: int
+    ok: Annotated[bool, Meta(description="Whether `problems` is empty.")]
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
+    placed: Count
+    problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
+
+
+class OrdersAnswer(_Part, frozen=True):
+    """What `kubestow simulate --seeds N -o json` prints. Equal inputs and seeds have equal bytes."""
+
+    schema_version: Literal[1]
+    ok: Annotated[bool, Meta(description="Whether every order is as expected; the exit code is then 0.")]
+    fits: Annotated[Count, Meta(description="In how many orders everything is as expected.")]
+    of: Annotated[Count, Meta(description="The number of orders.")]
+    orders: Annotated[list[OrderAnswer], Meta(description="By seed.")]
+
+
+def orders_answer(found: Orders) -> OrdersAnswer:
+    """Return the outcomes of several seeds as the JSON has them."""
+    rows = [OrderAnswer(each.seed, each.is_good, each.pods, each.placed, list(each.problems)) for each in found.orders]
+    return OrdersAnswer(1, found.fits == len(rows), found.fits, len(rows), rows)
+
+
 def answer(outcome: Outcome) -> Answer:
     """Return the outcome as the JSON has it."""
+    used = outcome.detail or Detail({}, (), ())
     return Answer(
+        schema_version=SCHEMA_VERSION,
         ok=outcome.is_good,
         settled=outcome.is_settled,
         problems=outcome.problems,
         summary=_summary(outcome),
-        timing=Times(
-            outcome.timing.first_s,
-            outcome.timing.last_s,
-            outcome.timing.total_s,
-            outcome.timing.rate(outcome.placed),
-        ),
-        pods=[_pod(each) for each in outcome.placements],
+        pods=[_pod(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
         preempted=[_preempted(each) for each in outcome.victims],
         missing_references=[
             MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
@@ -175,6 +298,8 @@ def answer(outcome: Outcome) -> Answer:
         ],
         groups=[_group(each) for each in outcome.groups],
         resources=[_resource(each) for each in outcome.fills],
+        nodes=[_node(each) for each in used.nodes],
+        device_pools=[_pool(each) for each in used.pools],
         explanations=list(outcome.explanations),
     )
 
@@ -192,9 +317,53 @@ def _summary(outcome: Outcome) -> Summary:
     )
 
 
-def _pod(each: Placement) -> PodAnswer:
-    made = PodAnswer(each.pod, each.owner or None, each.node or None, each.is_expected_pending)
+def _pod(each: Placement, used: PodDetail) -> PodAnswer:
+    made = PodAnswer(
+        *(each.pod, each.owner or None, each.node or None, each.is_expected_pending),
+        volumes=[_volume(volume) for volume in used.volumes],
+        devices=[_device(device) for device in used.devices],
+        choice=_choice(used),
+    )
     return made if each.node else msgspec.structs.replace(made, reason=each.reason, message=each.message)
+
+
+def _volume(each: PlacedVolume) -> VolumeAnswer:
+    return VolumeAnswer(
+        *(each.claim, each.volume, each.storage_class, each.driver, each.capacity),
+        segments=[{name: list(values) for name, values in segment.items()} for segment in each.segments],
+        pool=each.pool or None,
+    )
+
+
+def _device(each: PlacedDevice) -> DeviceAnswer:
+    return DeviceAnswer(
+        *(each.claim, each.request, each.driver, each.pool, each.device, dict(each.consumed), each.has_admin_access)
+    )
+
+
+def _choice(used: PodDetail) -> ChoiceAnswer | None:
+    if used.chosen is None:
+        return None
+    return ChoiceAnswer(_score(used.chosen), None if used.runner_up is None else _score(used.runner_up))
+
+
+def _score(each: NodeScore) -> ScoreAnswer:
+    return ScoreAnswer(each.node, each.total, each.parts)
+
+
+def _node(each: NodeUse) -> NodeAnswer:
+    return NodeAnswer(
+        each.node,
+        [ResourceUseAnswer(use.resource, use.requested, use.allocatable) for use in each.resources],
+        [AttachAnswer(use.driver, use.used, use.limit) for use in each.attachments],
+        [StorageAnswer(use.storage_class, use.pool, use.free) for use in each.storage],
+        [_pool(pool) for pool in each.pools],
+    )
+
+
+def _pool(each: PoolUse) -> PoolAnswer:
+    shared = [SharedAnswer(use.device, use.capacity, use.used, use.of) for use in each.shared]
+    return PoolAnswer(each.driver, each.pool, each.devices, each.used, each.free, shared)
 
 
 def _group(each: GroupRow) -> GroupAnswer:

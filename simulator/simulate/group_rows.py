@@ -19,6 +19,7 @@ from scheduler.api.pod_group import (
     VolcanoPodGroup,
 )
 from scheduler.cache.pod_groups import PodGroups
+from scheduler.core.terminal import counted
 from simulator.apiserver import ApiServer
 
 _TYPES: Final[Mapping[str, type[AnyPodGroup]]] = {
@@ -57,7 +58,7 @@ class GroupRow:
         """The counts, and why it has not started, in one line."""
         starts = "" if self.is_started or self.least is None else f", starts with {self.least}"
         why = f": {' '.join(self.message.split())}" if self.message else ""
-        return f"{self.placed} of {self.pods} pods placed{starts}{why}"
+        return f"{self.placed} of {counted(self.pods, 'pod')} placed{starts}{why}"
 
 
 def group_rows(

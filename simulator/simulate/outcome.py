@@ -17,10 +17,11 @@ from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHED
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import GroupAnnotations, PodMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
+from simulator.simulate.detail import Detail
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.references import MissingReference
 
@@ -31,6 +32,7 @@ _NO_CHANGES: Final = frozenset({"events", "leases"})
 _REFUSALS: Final = frozenset({"Unschedulable", "SchedulerError"})
 """Reasons of the condition PodScheduled that are an answer."""
 _EXAMPLES: Final = 5
+NOTHING_TO_PLACE: Final = "nothing to place: the input has no pod without a node for this scheduler"
 FEW: Final = 100
 """No rate is given for fewer pods, because the start of the daemon would dominate it."""
 
@@ -162,6 +164,8 @@ class Outcome:
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
+    detail: Detail | None = None
+    """What pods, nodes and pools use, with `-o json` and `-o wide`."""
     pages: UiPages | None = None
     """The data of the page /ui at the end, with `-o html`."""
     what_if: WhatIfAnswer | None = None
@@ -175,7 +179,13 @@ class Outcome:
     def problems(self) -> list[str]:
         """Return differences from the expectation, one sentence each."""
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
-        return [*(each.problem for each in self.placements if each.problem), *refused]
+        empty = [NOTHING_TO_PLACE] if self.is_empty else []
+        return [*(each.problem for each in self.placements if each.problem), *refused, *empty]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod was to be scheduled, and no workload lacks pods."""
+        return not self.placements and not any(each.refused for each in self.workloads)
 
     @property
     def is_good(self) -> bool:
@@ -316,11 +326,17 @@ def examples(placements: Sequence[Placement]) -> str:
 class Tracker:
     """Track which pods have no answer yet, and when answers came. `heard` is called with every write."""
 
-    def __init__(self, is_ours: Callable[[dict[str, Any]], bool], clock: Clock) -> None:
-        """Create the tracker. `is_ours` returns whether the scheduler should place a pod without a node."""
+    def __init__(
+        self, is_ours: Callable[[dict[str, Any]], bool], clock: Clock, *, stopwatch: Clock | None = None
+    ) -> None:
+        """Create the tracker. `is_ours` returns whether the scheduler should place a pod without a node.
+
+        Times for people come from `stopwatch`, by default the clock of the machine: virtual time says nothing to them.
+        """
         self._is_ours = is_ours
         self._clock = clock
-        self._started = clock.now()
+        self._stopwatch = stopwatch or SystemClock()
+        self._started = self._stopwatch.now()
         self._bound: set[str] = set()
         self._first_s: float | None = None
         self._last_s: float | None = None
@@ -341,7 +357,7 @@ class Tracker:
 
     def start(self) -> None:
         """Start the clock."""
-        self._started = self._clock.now()
+        self._started = self._stopwatch.now()
 
     @property
     def answered(self) -> int:
@@ -373,13 +389,13 @@ class Tracker:
         elif obj["spec"].get("nodeName"):
             if key not in self._bound:
                 self._bound.add(key)
-                self._last_s = self._total_s = self._clock.now() - self._started
+                self._last_s = self._total_s = self._stopwatch.now() - self._started
                 if self._first_s is None:
                     self._first_s = self._last_s
             self.unsettled.discard(key)
         elif _is_refused(obj):
             self.unsettled.discard(key)
-            self._total_s = self._clock.now() - self._started
+            self._total_s = self._stopwatch.now() - self._started
         else:
             self.unsettled.add(key)
 

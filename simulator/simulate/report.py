@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -12,12 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
+from scheduler.core.decision_record import NodeScore
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
-from simulator.simulate.answer import answer
+from simulator.simulate.answer import answer, orders_answer
+from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolUse
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
+from simulator.simulate.orders import Order, Orders
+from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
 ROWS: Final = 40
 """With more pods than this, the rest is summed up."""
@@ -36,6 +39,31 @@ class ReportConsole(Console):
 def as_json(outcome: Outcome) -> str:
     """Return one indented JSON object."""
     return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
+
+
+def orders_as_json(found: Orders) -> str:
+    """Return one indented JSON object with the outcome of each seed."""
+    return msgspec.json.format(msgspec.json.encode(orders_answer(found)), indent=2).decode() + "\n"
+
+
+def orders_as_text(found: Orders) -> str:
+    """Return in how many orders everything fits, and what does not fit in the rest, most frequent first."""
+    alike: dict[str, list[int]] = {}
+    for each in found.orders:
+        if not each.is_good:
+            alike.setdefault(_unfit(each), []).append(each.seed)
+    lines = [f"fits in {found.fits} of {counted(len(found.orders), 'order')} of ties"]
+    for text, seeds in sorted(alike.items(), key=lambda item: -len(item[1]))[:PROBLEMS]:
+        named = ", ".join(map(str, seeds[:PROBLEMS])) + (", …" if len(seeds) > PROBLEMS else "")
+        lines.append(f"{counted(len(seeds), 'order')} (--seed {named}): {text}")
+    if len(alike) > PROBLEMS:
+        lines.append(f"… and {len(alike) - PROBLEMS} more; all of them with -o json")
+    return printable("\n".join(lines)) + "\n"
+
+
+def _unfit(each: Order) -> str:
+    more = f" (and {len(each.problems) - 1} more)" if len(each.problems) > 1 else ""
+    return f"{each.placed} of {counted(each.pods, 'pod')} placed; {' '.join(each.problems[0].split())}{more}"
 
 
 def as_html(outcome: Outcome) -> bytes:
@@ -61,6 +89,9 @@ def as_table(outcome: Outcome, console: Console) -> None:
         _print_tables(outcome, console)
     else:
         for line in _lines(outcome):
+            console.print(_text(line), soft_wrap=True)
+    if outcome.detail is not None:
+        for line in _detail_lines(outcome, outcome.detail, most=ROWS if console.is_terminal else None):
             console.print(_text(line), soft_wrap=True)
     for each in outcome.explanations:
         console.print(Text(f"\n{as_text(each)}"), soft_wrap=True)
@@ -104,6 +135,77 @@ def _lines(outcome: Outcome) -> Iterator[str]:
             yield f"{row.workload}: {row.summary}"
     for victim in outcome.victims:
         yield f"{victim.pod} on {victim.node} was preempted for {victim.preemptor or 'a pod that is not recorded'}"
+
+
+# -- wide ----------------------------------------------------------------------------------------------------------------
+
+
+def _detail_lines(outcome: Outcome, found: Detail, *, most: int | None) -> Iterator[str]:
+    """Yield the lines of `-o wide`: of the first `most` placed pods and nodes, None for all."""
+    placed = [each for each in outcome.placements if each.node]
+    for each in placed[:most]:
+        yield from ("", f"{each.pod} on {each.node}")
+        yield from _pod_lines(found.pods.get(each.pod, PodDetail()))
+    if len(placed[:most]) < len(placed):
+        yield f"… and {counted(len(placed) - len(placed[:most]), 'more pod')}; all of them with -o json"
+    for node in found.nodes[:most]:
+        yield from ("", f"node {node.node}: " + ", ".join(_amounts(node)))
+        yield from _node_lines(node)
+    if len(found.nodes[:most]) < len(found.nodes):
+        yield f"… and {counted(len(found.nodes) - len(found.nodes[:most]), 'more node')}; all of them with -o json"
+    if found.pools:
+        yield from ("", "device pools of no single node:")
+        yield from _pool_lines(found.pools)
+    yield ""
+
+
+def _pod_lines(used: PodDetail) -> Iterator[str]:
+    for volume in used.volumes:
+        where = [f"class {volume.storage_class}" if volume.storage_class else "no class", volume.capacity]
+        where += [" or ".join(map(_segment, volume.segments)) or "every node reaches it"]
+        where += [f"pool {volume.pool}"] if volume.pool else []
+        yield f"  volume {volume.volume} of claim {volume.claim}: {', '.join(where)}"
+    for device in used.devices:
+        part = "".join(f", {amount} of its {name}" for name, amount in device.consumed.items())
+        admin = ", with admin access" if device.has_admin_access else ""
+        name = f"{device.driver}/{device.pool}/{device.device}"
+        yield f"  device {name} for request {device.request} of claim {device.claim}{part}{admin}"
+    if used.chosen is None:
+        yield "  no other node was compared"
+        return
+    yield f"  score {_score(used.chosen)}"
+    if used.runner_up is not None:
+        tie = " (a tie)" if used.runner_up.total == used.chosen.total else ""
+        yield f"  runner-up {used.runner_up.node}: score {_score(used.runner_up)}{tie}"
+
+
+def _segment(labels: Mapping[str, Sequence[str]]) -> str:
+    return " and ".join(f"{name}={'|'.join(values)}" for name, values in labels.items())
+
+
+def _score(found: NodeScore) -> str:
+    parts = sorted(found.parts.items(), key=lambda part: (-part[1], part[0]))
+    return f"{found.total} = " + " + ".join(f"{score} {plugin}" for plugin, score in parts if score)
+
+
+def _amounts(node: NodeUse) -> Iterator[str]:
+    for use in node.resources:
+        yield f"{use.resource} {use.requested} of {use.allocatable}"
+
+
+def _node_lines(node: NodeUse) -> Iterator[str]:
+    for use in node.attachments:
+        yield f"  attach slots of {use.driver}: {use.used} of {use.limit} used"
+    for storage in node.storage:
+        yield f"  storage of class {storage.storage_class}: {storage.free} free in pool {storage.pool}"
+    yield from _pool_lines(node.pools)
+
+
+def _pool_lines(pools: Iterable[PoolUse]) -> Iterator[str]:
+    for pool in pools:
+        yield f"  devices of {pool.driver}/{pool.pool}: {pool.used} of {pool.devices} used, {pool.free} free"
+        for use in pool.shared:
+            yield f"    {use.device}: {use.used} of {use.of} {use.capacity} used"
 
 
 def _some(placements: tuple[Placement, ...]) -> list[Placement]:
@@ -225,6 +327,8 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
         lines.append(_text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     if is_brief:
         return lines
+    if outcome.is_empty:
+        lines.append(_text(NOTHING_TO_PLACE, "red"))
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,16 +14,18 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.pod_group import KINDS
-from scheduler.core.clock import Clock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
+from scheduler.scheduler import Scheduler
 from scheduler.server.endpoints import NotReady
 from scheduler.server.ui import UiPages
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
+from simulator.simulate.detail import Detail, detail
 from simulator.simulate.group_rows import group_rows
 from simulator.simulate.input.complete import Completed, controllers, device_controllers
 from simulator.simulate.input.manifests import InputError
@@ -60,6 +63,8 @@ Progress: TypeAlias = Callable[[int, int, int], None]
 class SimulatedDaemon(Protocol):
     """The part of the scheduler that a simulation needs."""
 
+    scheduler: Scheduler
+
     async def start(self) -> None: ...
     async def wait(self) -> None: ...
     async def stop(self) -> None: ...
@@ -80,17 +85,21 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     explains: bool = False,
     keeps_pages: bool = False,
     question: WhatIfRequest | None = None,
+    with_detail: bool = False,
+    seed: int | None = None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
+
+    Uids and random parts of names follow from `seed`.
 
     `daemon_for` gets the URL of the API server and the token that it requires: no other process can use the server.
     The server is of `version` once the objects of the cluster are loaded: an upgraded server keeps objects that it
     would refuse now.
     With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
-    the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
+    the outcome has the data of the page /ui; `with_detail`, what pods, nodes and pools use. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
     """
-    server = ApiServer(clock=clock, served=(*LIKE_1_37, *_groups(cluster)))
+    server = ApiServer(clock=clock, rng=random.Random(seed), served=(*LIKE_1_37, *_groups(cluster)))
     server.token = secrets.token_urlsafe()
     async with (
         server,
@@ -101,10 +110,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         server.upgrade(f"v{version}.0")
         dump = Dump(world.former, world.finished)
         workloads = WorkloadControllers(server, clock=clock, dump=dump, prepare=world.admit)
-        tracker = Tracker(world.is_ours, clock)
-        for pod in server.objects("pods"):
-            tracker.heard("ADDED", "pods", pod)
-        server.subscribe(tracker.heard)
+        tracker = _tracker(server, world, clock)
         actors = (workloads, *controllers(server, clock), *device_controllers(server, clock))
         while kubelet.step() + sum(actor.step() for actor in actors):
             pass
@@ -118,6 +124,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         explanations: tuple[Explanation, ...] = ()
         pages: UiPages | None = None
         answer: WhatIfAnswer | None = None
+        found: Detail | None = None
         tracker.start()
         try:
             await daemon.start()
@@ -130,9 +137,10 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
             is_settled = await _settle(
                 daemon, tracker, is_at_rest, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )
+            if with_detail:
+                found = detail(daemon.scheduler, (from_manifest(Pod, each) for each in server.objects("Pod")))
             if explains:
-                before = outcome(is_settled=is_settled)
-                explanations = await _explained(daemon, before, clock)
+                explanations = await _explained(daemon, outcome(is_settled=is_settled), clock)
             if keeps_pages:
                 pages = await _once_ready(daemon.ui_pages, "-o html", clock, rules.timeout_s)
             if question is not None:
@@ -140,7 +148,18 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
                 answer = await _once_ready(put, "what-if", clock, rules.timeout_s)
         finally:
             await daemon.stop()
-        return replace(outcome(is_settled=is_settled), explanations=explanations, pages=pages, what_if=answer)
+        return replace(
+            outcome(is_settled=is_settled), explanations=explanations, detail=found, pages=pages, what_if=answer
+        )
+
+
+def _tracker(server: ApiServer, world: World, clock: Clock) -> Tracker:
+    """Return a tracker that knows the pods of the server and follows its writes."""
+    tracker = Tracker(world.is_ours, clock)
+    for pod in server.objects("pods"):
+        tracker.heard("ADDED", "pods", pod)
+    server.subscribe(tracker.heard)
+    return tracker
 
 
 def _groups(cluster: Completed) -> list[str]:
@@ -186,12 +205,13 @@ async def _settle(
     clock: Clock,
     progress: Progress,
 ) -> bool:
+    """Return whether the scheduler came to rest within the time. Virtual time may be slower than the user's, or faster."""
     failed = asyncio.ensure_future(daemon.wait())
-    deadline = clock.now() + timeout_s
+    deadlines = [(each, each.now() + timeout_s) for each in (clock, SystemClock())]
     quiet_since: float | None = None
     seen_before = -1
     try:
-        while clock.now() < deadline:
+        while all(each.now() < deadline for each, deadline in deadlines):
             progress(tracker.answered, len(tracker.unsettled), tracker.placed)
             if failed.done():
                 failed.result()

@@ -84,7 +84,7 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     async with explained(tmp_path, capsys) as cluster:
         code, out, err = await cluster.run("explain", "large", user=ANN)
         assert (code, err) == (2, "")
-        assert out.startswith("default/large: none of 1 nodes fits: 1 Insufficient cpu\n")
+        assert out.startswith("default/large: none of 1 node fits: 1 Insufficient cpu\n")
         assert "needs 64, n1 has 4" in out
         name = socket.gethostname()
         assert cluster.front.forwarder.requested == [

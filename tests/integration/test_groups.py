@@ -110,7 +110,7 @@ async def test_a_group_is_explained(kind: str) -> None:
         assert "note: 1 pod of it names the scheduler other\n" in shown
         assert (await cluster.get("/debug/explain/default/none?group"))[0] == 404
         of_a_pod = json.loads((await cluster.get("/debug/explain/default/small0"))[1])
-        assert "default/large: none of 1 nodes fits: 1 Insufficient cpu" in of_a_pod["cause"]
+        assert "default/large: none of 1 node fits: 1 Insufficient cpu" in of_a_pod["cause"]
         assert bound(server) == set()
 
         cluster.node("n2", cpu="8")

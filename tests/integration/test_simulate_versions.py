@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from scheduler.config.types import RunOptions
+from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from simulator.builders.core import node as a_node, pod as a_pod
 from simulator.simulate.input.from_cluster import ClusterObjects
@@ -105,8 +106,8 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
     class Reading(Daemon):
-        def __init__(self, options: RunOptions) -> None:
-            super().__init__(options)
+        def __init__(self, options: RunOptions, *, clock: Clock) -> None:
+            super().__init__(options, clock=clock)
             self._given = options
 
         async def start(self) -> None:

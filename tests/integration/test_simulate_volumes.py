@@ -92,7 +92,7 @@ def test_what_if_does_not_promise_the_capacity_of_another_class(
     cli.main(["what-if", "--cluster", str(dump), "-f", str(question)])
 
     shown = capsys.readouterr().out
-    assert shown.startswith(f"0 of 1 pods fit\n\ndefault/a: none of 2 nodes fits: 2 {FULL}\n")
+    assert shown.startswith(f"0 of 1 pod fits\n\ndefault/a: none of 2 nodes fits: 2 {FULL}\n")
 
 
 def disk_node(name: str, *disks: str) -> list[Builder[Any]]:

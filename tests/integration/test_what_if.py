@@ -24,6 +24,7 @@ from simulator.simulate.input.manifests import load
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.run import simulate
 from simulator.simulate.world import ReadOptions
+from tests.integration.conftest import workload
 from tests.integration.daemon_laws import audited
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -296,10 +297,10 @@ GOLD: Final = {
 
 @pytest.mark.usefixtures("guest")
 @pytest.mark.parametrize(("flags", "code", "shown"), [
-    pytest.param([], 0, "1 of 1 pods fit\n  default/w → n1\n", id="it fits"),
+    pytest.param([], 0, "1 of 1 pod fits\n  default/w → n1\n", id="it fits"),
     pytest.param(["--replicas", "3"], 2, "2 of 3 pods fit\n", id="two of three fit"),
     pytest.param(["--replicas", "3", "--add-node-like", "n1"], 0, "3 of 3 pods fit\n", id="with another node"),
-    pytest.param(["--cordon", "n1"], 2, "0 of 1 pods fit\n", id="without the node"),
+    pytest.param(["--cordon", "n1"], 2, "0 of 1 pod fits\n", id="without the node"),
     pytest.param(["--drain", "n9"], 3, "", id="a node that does not exist"),
 ])  # fmt: skip
 def test_a_dump_is_as_good_as_a_running_scheduler(
@@ -313,6 +314,19 @@ def test_a_dump_is_as_good_as_a_running_scheduler(
     out = capsys.readouterr()
     assert (found, out.out[: len(shown)]) == (code, shown)
     assert ("node n9 does not exist" in out.err) == (code == 3)
+
+
+@pytest.mark.usefixtures("guest")
+def test_a_question_without_a_pod_is_no_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To drain an empty node is a question, too: its pods fit elsewhere."""
+    dump = _write(tmp_path / "dump.json", NODE, GOLD)
+    question = _write(tmp_path / "web.json", workload("Deployment", "web", 0))
+
+    empty = cli.main(["what-if", "--cluster", dump, "-f", question])
+    drained = cli.main(["what-if", "--cluster", dump, "--drain", "n1"])
+
+    assert (empty, drained) == (5, 0)
+    assert capsys.readouterr().out == "nothing to place: the manifests have no pod\nno pod has to be placed\n"
 
 
 @pytest.mark.usefixtures("guest")

@@ -62,7 +62,7 @@ async def test_questions_are_answered_in_the_status_and_nothing_else_is_written(
     question(server, "theirs", {"manifests": [pod("1")], "schedulerName": "other"})
     Rig(server, None).node("n1", cpu="2")  # type: ignore[arg-type] # before there is a daemon
     async with rig_on(server, clock=clock) as cluster:
-        assert (await answered(server, "before"))["cause"].startswith("2 of 3 pods fit; none of 1 nodes fits: ")
+        assert (await answered(server, "before"))["cause"].startswith("2 of 3 pods fit; none of 1 node fits: ")
 
         question(server, "fits", {"manifests": [pod("1")], "replicas": 2})
         found = await answered(server, "fits")

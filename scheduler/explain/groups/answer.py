@@ -112,7 +112,7 @@ def _group_lines(answer: GroupExplanation) -> Iterator[str]:
         yield f"note: {counted(count, 'pod')} of it {'names' if count == 1 else 'name'} the scheduler {name}"
     if answer.preemption:
         yield f"preemption: {answer.preemption}"
-        yield from some([f"  {each}" for each in answer.victims], "pods")
+        yield from some([f"  {each}" for each in answer.victims])
     yield from _plan_lines(answer)
     if answer.explanation is not None:
         yield ""
@@ -126,7 +126,7 @@ def _group_lines(answer: GroupExplanation) -> Iterator[str]:
 
 
 def _plan_lines(answer: GroupExplanation) -> Iterator[str]:
-    yield from some([f"  {each.pod} → {each.node}" for each in answer.placements], "pods")
+    yield from some([f"  {each.pod} → {each.node}" for each in answer.placements])
     for kind in answer.kinds:
         others = f" and {counted(kind.pods - 1, 'pod')} like it" if kind.pods > 1 else ""
         yield f"{kind.pod}{others}: {counted(kind.nodes, 'node')} can take one of it"

@@ -19,7 +19,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import Work
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import EXIT_CODES, Explanation, Move, PlacedPod, Verdict
-from scheduler.explain.explainer import Explainer
+from scheduler.explain.explainer import Explainer, existing
 from scheduler.explain.fixes import Steps
 from scheduler.explain.groups.answer import STATES, GroupExplanation
 from scheduler.explain.groups.trial import GroupTrial
@@ -132,7 +132,7 @@ class GroupExplainer:
                 return _answer("fits", "Fits", f"{text}; its pods are placed one by one", "nobody", about)
             return _answer("fitsAfter", "GroupIncomplete", text, "user", about)
         if not groups.is_complete(group):
-            text = f"{states.total()} of {self._least(group)} pods exist"
+            text = existing(states.total(), self._least(group))
             return _answer("fitsAfter", "GroupIncomplete", text, "user", about)
         gate = next((each for _, each in members.held if each.plugin == PREEMPTION), None)
         if gate is not None:
@@ -232,7 +232,7 @@ class GroupExplainer:
         if wanted is None:
             return f"the {self._name(group)} does not exist"
         if not groups.is_complete(group):
-            return f"{self._name(group)}: {len(groups.members(group))} of {self._least(group)} pods exist"
+            return f"{self._name(group)}: {existing(len(groups.members(group)), self._least(group))}"
         keys = {info.key for info in added}
         for key in list(groups.members(group)):
             info = self.explainer.pending.get(key) if key not in keys else None

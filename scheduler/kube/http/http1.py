@@ -328,9 +328,15 @@ class Http1Client:
         """Return the addresses of the server. Requests that need new connections at the same time share one look-up."""
         async with self._looking_up:
             if self._loop.time() >= self._addresses_until_s:
-                self._addresses = await self._loop.getaddrinfo(url.raw_host, url.port, type=socket.SOCK_STREAM)
+                self._addresses = await self._addresses_of(url.raw_host, url.port)
                 self._addresses_until_s = self._loop.time() + ADDRESSES_S
             return self._addresses
+
+    async def _addresses_of(self, host: str | None, port: int | None) -> list[Any]:
+        try:  # an address needs no thread
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            return await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

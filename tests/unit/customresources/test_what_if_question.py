@@ -137,7 +137,7 @@ def status(answer: WhatIfAnswer, before: Object | None = None) -> Object:
 
 
 def answer(**more: Any) -> WhatIfAnswer:
-    given: Any = {"verdict": "fits", "exit_code": 0, "cause": "1 of 1 pods fit", "replicas": 1, "placed": 1}
+    given: Any = {"verdict": "fits", "exit_code": 0, "cause": "1 of 1 pod fits", "replicas": 1, "placed": 1}
     return WhatIfAnswer(**given | more)
 
 
@@ -171,7 +171,7 @@ def test_a_status_has_all_fields_and_removes_those_of_the_question_before() -> N
         "type": "Answered",
         "status": "True",
         "reason": "Answered",
-        "message": "1 of 1 pods fit",
+        "message": "1 of 1 pod fits",
         "observedGeneration": 4,
         "lastTransitionTime": THEN,
     }
@@ -179,7 +179,7 @@ def test_a_status_has_all_fields_and_removes_those_of_the_question_before() -> N
         "observedGeneration": 4,
         "answeredAt": NOW,
         "verdict": "fits",
-        "cause": "1 of 1 pods fit",
+        "cause": "1 of 1 pod fits",
         "replicas": 1,
         "placed": 1,
         "placements": [{"pod": "p", "node": "n1"}],
@@ -240,7 +240,7 @@ def test_reasons_are_summed_over_groups_and_the_most_frequent_come_first() -> No
     found = status(answer(verdict="doesNotFit", explanation=explanation("demo/p", *groups)))
 
     assert [(each["code"], each["nodes"]) for each in found["reasons"]] == [("B", 5), ("C", 2), ("A", 1)]
-    assert found["cause"] == "1 of 1 pods fit; none of 3 nodes fits"
+    assert found["cause"] == "1 of 1 pod fits; none of 3 nodes fits"
 
 
 def test_a_rejection_of_all_nodes_at_once_is_a_reason() -> None:
@@ -265,7 +265,7 @@ def test_pods_of_other_namespaces_are_only_counted() -> None:
         {"pod": "c", "from": "n1", "cause": "preempted by a pod of another namespace"},
         {"pod": "d", "from": "n1", "cause": "preempted by demo/a"},
     ]
-    assert (found["displacedElsewhere"], found["reasons"], found["cause"]) == (2, None, "1 of 1 pods fit")
+    assert (found["displacedElsewhere"], found["reasons"], found["cause"]) == (2, None, "1 of 1 pod fits")
     assert b"secret" not in msgspec.json.encode(found)
 
 

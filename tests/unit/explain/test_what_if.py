@@ -172,7 +172,7 @@ QUESTIONS = [
         ("doesNotFit", 1, 0),
         id="a limit without a request",
     ),
-    pytest.param({"n1": {}}, {}, {}, ("fits", 0, 0), id="no question at all"),
+    pytest.param({"n1": {}}, {}, {}, ("nothingToPlace", 0, 0), id="no question at all"),
 ]
 
 
@@ -283,7 +283,7 @@ def test_victims_are_named() -> None:
     assert [(each.pod, each.source, each.cause, each.preempted_by) for each in found.displaced] == [
         ("default/low", "n1", "preempted by default/w", "default/w")
     ]
-    assert found.cause == "1 of 1 pods fit; 1 pod is preempted"
+    assert found.cause == "1 of 1 pod fits; 1 pod is preempted"
 
 
 def test_the_text_names_nodes_and_the_reason() -> None:
@@ -295,10 +295,10 @@ def test_the_text_names_nodes_and_the_reason() -> None:
         "1 of 2 pods fit\n"
         "  default/w-0 → n1\n"
         "\n"
-        "default/w-1: none of 1 nodes fits: 1 Insufficient cpu\n"
+        "default/w-1: none of 1 node fits: 1 Insufficient cpu\n"
         "next step: an administrator changes nodes, volumes, devices or other pods\n"
         "\n"
-        "1 of 1 nodes (n1):\n"
+        "1 of 1 node (n1):\n"
         "  InsufficientResources: Insufficient cpu\n"
         "    cpu: needs 1, n1 has 0, short by 1\n"
     )
@@ -351,7 +351,7 @@ def test_a_malformed_request_names_the_field(body: bytes, message: str) -> None:
     ),
     pytest.param(
         {"manifests": (device_template(20_000), pod(resourceClaims=[{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(2000)]))},
-        "manifests[1]: 1 pods of ",
+        "manifests[1]: 1 pod of ",
         id="one claim template in many claims",
     ),
     pytest.param({"drain": ("n1",), "replicas": 1000, "manifests": (pod(),)}, "drain: at node n1 more than 1000 pods leave", id="drained pods next to a thousand"),

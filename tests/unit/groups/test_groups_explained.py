@@ -166,7 +166,7 @@ async def test_the_pod_that_fits_nowhere_is_explained_with_fixes() -> None:
     assert [fix.changes[0].code for fix in found.explanation.fixes] == ["RemoveNodeSelector", "LabelNode"]
     assert [fix.starts_group for fix in found.explanation.fixes] == [True, True]
     text = group_as_text(found)
-    assert "without a node: default/c\n\ndefault/c: none of 1 nodes fits: " in text
+    assert "without a node: default/c\n\ndefault/c: none of 1 node fits: " in text
     assert "\nfix 1 (verified: an attempt then places the group):\n" in text
 
 
@@ -380,7 +380,7 @@ async def test_a_pod_that_only_its_group_keeps_pending_names_the_other_pod() -> 
     assert other is not None
     assert found.code == "GroupUnschedulable"
     assert found.cause.endswith(
-        "2 of 3 pods fit together, and 3 have to; default/c: none of 1 nodes fits: 1 node(s) didn't match Pod's node affinity/selector"
+        "2 of 3 pods fit together, and 3 have to; default/c: none of 1 node fits: 1 node(s) didn't match Pod's node affinity/selector"
     )
     assert other.code == "NodeAffinityMismatch"
 

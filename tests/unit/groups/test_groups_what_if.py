@@ -106,7 +106,7 @@ def test_the_pod_that_finds_no_node_is_explained() -> None:
     found = answer_to(sched, manifests=(job(3, "2"), pod_group(3)))
 
     assert found.explanation is not None
-    assert found.explanation.cause == "next to the other pods none of 1 nodes fits: 1 Insufficient cpu"
+    assert found.explanation.cause == "next to the other pods none of 1 node fits: 1 Insufficient cpu"
     assert found.explanation.groups[0].shortages[0].have == "0"
 
 

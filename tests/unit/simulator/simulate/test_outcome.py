@@ -139,9 +139,10 @@ def test_json() -> None:
     assert shown["ok"] is False
     assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
     why = {"reason": "Unschedulable", "message": "0/1 nodes are available: 1 Too many pods."}
+    nothing: Object = {"volumes": [], "devices": [], "choice": None}
     assert shown["pods"] == [
-        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False},
-        {"pod": "a/q", "owner": None, "node": None, "expectedPending": False, **why},
+        {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False, **nothing},
+        {"pod": "a/q", "owner": None, "node": None, "expectedPending": False, **nothing, **why},
     ]
 
 
@@ -300,7 +301,6 @@ Object = dict[str, Any]
 
 def valid() -> Object:
     """An answer with one object of each kind."""
-    times = {"firstSeconds": 0.1, "lastSeconds": 0.2, "totalSeconds": 0.2, "podsPerSecond": None}
     counts = dict.fromkeys(("pods", "placed", "pending", "preempted", "nodes", "boundBefore", "leftAlone"), 1)
     missing = {"kind": "Node", "name": "n", "referrer": "x", "field": "spec.nodeName", "referrers": 1, "hint": ""}
     row = {"workload": "Job a/j", "replicas": None, "existing": 0, "created": 1, "deleted": ["p"], "ignored": 0}
@@ -308,15 +308,33 @@ def valid() -> Object:
     group |= {"started": False, "message": ""}
     share = {"node": "n", "share": 0.5}
     cpu = {"resource": "cpu", "unit": "millicpu", "requested": 1, "allocatable": 2, "fullest": share, "emptiest": share}
+    volume: Object = {"claim": "a/c", "volume": "v", "storageClass": "s", "driver": "", "capacity": "1Gi"}
+    volume |= {"segments": [{"zone": ["z"]}], "pool": None}
+    device: Object = {
+        "claim": "a/d",
+        "request": "r",
+        "driver": "d",
+        "pool": "p",
+        "device": "x",
+        "consumed": {"memory": "1Gi"},
+    }
+    choice = {"chosen": {"node": "n", "total": 3, "parts": {"Fit": 3}}, "runnerUp": None}
+    uses = {"volumes": [volume], "devices": [device | {"adminAccess": False}], "choice": choice}
+    pool = {"driver": "d", "pool": "p", "devices": 2, "used": 1, "free": 1}
+    pool["shared"] = [{"device": "x", "capacity": "memory", "used": "1Gi", "of": "8Gi"}]
+    node = {"node": "n", "resources": [{"resource": "cpu", "requested": "1", "allocatable": "2"}]}
+    node["attachments"] = [{"driver": "d", "used": 1, "limit": 2}]
+    node |= {"storage": [{"storageClass": "s", "pool": "a/p", "free": "1Gi"}], "devicePools": [pool]}
     return {
+        "schemaVersion": 2,
         "ok": False,
         "settled": True,
         "problems": ["a/q was not placed"],
         "summary": counts | {"leftOut": {"RayCluster.ray.io": 1}},
-        "timing": times,
         "pods": [
-            {"pod": "a/p", "owner": "Job/j", "node": "n", "expectedPending": False},
-            {"pod": "a/q", "owner": None, "node": None, "expectedPending": True, "reason": "r", "message": "m"},
+            {"pod": "a/p", "owner": "Job/j", "node": "n", "expectedPending": False} | uses,
+            {"pod": "a/q", "owner": None, "node": None, "expectedPending": True, "reason": "r", "message": "m"}
+            | {"volumes": [], "devices": [], "choice": None},
         ],
         "preempted": [
             {"pod": "a/v", "priority": -1, "node": "n", "for": None, "forPriority": None, "forNode": None},
@@ -325,6 +343,8 @@ def valid() -> Object:
         "workloads": [row | {"reason": "", "refused": ""}],
         "groups": [group],
         "resources": [cpu],
+        "nodes": [node],
+        "devicePools": [pool],
     }
 
 
@@ -485,7 +505,9 @@ def tracked(name: str, *, node: str = "", reason: str = "", gated: bool = False)
 
 def following(names: str, clock: LeapingClock | None = None) -> Tracker:
     """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
-    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock or LeapingClock())
+    tracker = Tracker(
+        lambda pod: pod["metadata"]["name"] in names.split(), LeapingClock(), stopwatch=clock or LeapingClock()
+    )
     for name in names.split():
         tracker.heard("ADDED", "pods", tracked(name))
     return tracker

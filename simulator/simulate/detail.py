@@ -1,0 +1,299 @@
+"""Where the volumes and devices of placed pods are, why a pod is on its node, and how full nodes and pools are.
+
+Everything is read from the scheduler's cache and its records when it has come to rest, so it is what the scheduler
+decided with. Numbers of capacity are those of the CSIStorageCapacity objects, minus what is promised to claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.api.core_v1 import NodeSelectorTerm, Pod
+from scheduler.api.quantity import Quantity, text
+from scheduler.api.resource_v1 import DeviceId, ResourceSlice, bare_name, claim_keys
+from scheduler.api.storage_v1 import PersistentVolume, claim_uses
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.nodes.nodes import PODS
+from scheduler.core import nodeset
+from scheduler.core.decision_record import NodeScore
+from scheduler.explain.changes import quantity
+from scheduler.scheduler import Scheduler
+
+_NANO: Final = 10**9
+_ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+"""Labels of volumes whose nodes are not restricted otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedVolume:
+    """The volume of a claim of a pod."""
+
+    claim: str
+    """`namespace/name`."""
+    volume: str
+    storage_class: str
+    driver: str
+    """"" for a volume without a CSI driver."""
+    capacity: str
+    segments: tuple[Mapping[str, tuple[str, ...]], ...]
+    """The labels of the nodes that reach the volume, one of these; empty: every node."""
+    pool: str
+    """The CSIStorageCapacity of its class at the pod's node, `namespace/name`; "" if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """A device of a claim of a pod."""
+
+    claim: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed: Mapping[str, str]
+    """The part of each shared capacity; empty for a whole device."""
+    has_admin_access: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodDetail:
+    """What a placed pod uses, and how its node was chosen."""
+
+    volumes: tuple[PlacedVolume, ...] = ()
+    devices: tuple[PlacedDevice, ...] = ()
+    chosen: NodeScore | None = None
+    """None if no other node was possible."""
+    runner_up: NodeScore | None = None
+    """The best of the other nodes; None if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """The requests of all pods on a node, and its allocatable amount, as quantities."""
+
+    resource: str
+    requested: str
+    allocatable: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachUse:
+    """Attached volumes of one driver, and the limit of its CSINode."""
+
+    driver: str
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUse:
+    """Capacity for new volumes of a class that a node reaches."""
+
+    storage_class: str
+    pool: str
+    """`namespace/name` of the CSIStorageCapacity."""
+    free: str
+
+
+@dataclass(frozen=True, slots=True)
+class SharedUse:
+    """One capacity of a device that several claims share, as quantities."""
+
+    device: str
+    capacity: str
+    used: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """Devices of one pool. A device of which only a part is allocated counts as used."""
+
+    driver: str
+    pool: str
+    node: str
+    """"" for a pool that belongs to no single node."""
+    devices: int
+    used: int
+    shared: tuple[SharedUse, ...] = ()
+
+    @property
+    def free(self) -> int:
+        return self.devices - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """How full a node is."""
+
+    node: str
+    resources: tuple[ResourceUse, ...]
+    attachments: tuple[AttachUse, ...] = ()
+    storage: tuple[StorageUse, ...] = ()
+    pools: tuple[PoolUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The detail of a whole outcome."""
+
+    pods: Mapping[str, PodDetail]
+    """Placed pods by `namespace/name`."""
+    nodes: tuple[NodeUse, ...]
+    """By name."""
+    pools: tuple[PoolUse, ...]
+    """Pools of devices that belong to no single node, by driver and name."""
+
+
+def detail(scheduler: Scheduler, pods: Iterable[Pod]) -> Detail:
+    """Return the detail of these pods and of all nodes. O(pods + nodes · resources + devices)."""
+    cluster = scheduler.cluster
+    cluster.volumes.attached.catch_up()
+    pools = _pools(cluster)
+    names = sorted((cluster.nodes.name(slot), slot) for slot in nodeset.each(cluster.nodes.present))
+    return Detail(
+        pods={pod.key: _pod(scheduler, pod) for pod in pods if pod.spec.node_name},
+        nodes=tuple(_node(cluster, name, slot, pools) for name, slot in names),
+        pools=tuple(pools.get("", ())),
+    )
+
+
+# -- pods ----------------------------------------------------------------------------------------------------------------
+
+
+def _pod(scheduler: Scheduler, pod: Pod) -> PodDetail:
+    node = pod.spec.node_name
+    scores: tuple[NodeScore, ...] = ()
+    for record in scheduler.records.of(pod.key):  # the last one counts
+        if record.uid == pod.metadata.uid and record.node == node:
+            scores = record.scores
+    chosen, runner_up = (*scores, None, None)[:2]
+    return PodDetail(
+        volumes=tuple(_volumes(scheduler.cluster, pod)),
+        devices=tuple(_devices(scheduler.cluster, pod)),
+        chosen=chosen,
+        runner_up=runner_up,
+    )
+
+
+def _volumes(cluster: Cluster, pod: Pod) -> Iterator[PlacedVolume]:
+    known, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
+    for key in dict.fromkeys(use.key for use in claim_uses(pod)):
+        claim = known.claims.get_api(key)
+        volume = known.volumes.get_api(claim.spec.volume_name) if claim is not None else None
+        if volume is None:
+            continue
+        pools = known.capacities.of(volume.spec.storage_class_name)
+        found = pools.at(slot) if pools is not None and slot is not None else ()
+        size = volume.spec.capacity.get("storage")
+        yield PlacedVolume(
+            claim=key,
+            volume=volume.metadata.name,
+            storage_class=volume.spec.storage_class_name,
+            driver=volume.spec.csi.driver if volume.spec.csi is not None else "",
+            capacity=text(size) if size is not None else "",
+            segments=tuple(_segments(volume)),
+            pool=found[0].key if found else "",
+        )
+
+
+def _segments(volume: PersistentVolume) -> Iterator[Mapping[str, tuple[str, ...]]]:
+    affinity = volume.spec.node_affinity
+    if affinity is not None and affinity.required is not None:
+        yield from (_labels(term) for term in affinity.required.node_selector_terms)
+    elif labels := {name: (volume.metadata.labels[name],) for name in _ZONES if name in volume.metadata.labels}:
+        yield labels
+
+
+def _labels(term: NodeSelectorTerm) -> Mapping[str, tuple[str, ...]]:
+    return {
+        each.key: tuple(each.values) for each in (*term.match_expressions, *term.match_fields) if each.operator == "In"
+    }
+
+
+def _devices(cluster: Cluster, pod: Pod) -> Iterator[PlacedDevice]:
+    extended = pod.status.extended_resource_claim_status
+    made = (f"{pod.metadata.namespace}/{extended.resource_claim_name}",) if extended is not None else ()
+    for key in (*claim_keys(pod), *made):
+        claim = cluster.devices.claims.get(key)
+        allocation = claim.status.allocation if claim is not None else None
+        for each in allocation.devices.results if allocation is not None else ():
+            yield PlacedDevice(
+                claim=key,
+                request=each.request,
+                driver=each.driver,
+                pool=each.pool,
+                device=each.device,
+                consumed={name: text(amount) for name, amount in sorted((each.consumed_capacity or {}).items())},
+                has_admin_access=bool(each.admin_access),
+            )
+
+
+# -- nodes and pools -----------------------------------------------------------------------------------------------------
+
+
+def _node(cluster: Cluster, name: str, slot: int, pools: Mapping[str, list[PoolUse]]) -> NodeUse:
+    return NodeUse(
+        node=name,
+        resources=tuple(_resources(cluster, slot)),
+        attachments=tuple(_attachments(cluster, slot)),
+        storage=tuple(
+            StorageUse(storage_class, pool.key, text(Quantity(max(pool.spare, 0) * _NANO)))
+            for storage_class in sorted(cluster.volumes.classes)
+            if (of_class := cluster.volumes.capacities.of(storage_class)) is not None
+            for pool in of_class.at(slot)
+        ),
+        pools=tuple(pools.get(name, ())),
+    )
+
+
+def _resources(cluster: Cluster, slot: int) -> Iterator[ResourceUse]:
+    nodes = cluster.nodes
+    for name, row in nodes.resources().items():
+        requested, allocatable = int(nodes.requested[row, slot]), int(nodes.allocatable[row, slot])
+        if requested or allocatable:
+            yield ResourceUse(name, quantity(name, requested), quantity(name, allocatable))
+    yield ResourceUse(PODS, str(int(nodes.pod_count[slot])), str(int(nodes.allowed_pods[slot])))
+
+
+def _attachments(cluster: Cluster, slot: int) -> Iterator[AttachUse]:
+    attached = cluster.volumes.attached
+    for driver in sorted(attached.drivers()):
+        used, free = attached.used(driver, slot), attached.free(driver, slot)
+        if free is not None:
+            yield AttachUse(driver, used, used + free)
+
+
+def _pools(cluster: Cluster) -> dict[str, list[PoolUse]]:
+    """Return the pools by node, "" for none, each list by driver and name. Only the newest slices of a pool count."""
+    slices: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for each in cluster.devices.slices():
+        slices.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
+    found: dict[str, list[PoolUse]] = {}
+    for _, of_pool in sorted(slices.items()):
+        newest = max(each.spec.pool.generation for each in of_pool)
+        pool = _pool(cluster, [each for each in of_pool if each.spec.pool.generation == newest])
+        found.setdefault(pool.node, []).append(pool)
+    return found
+
+
+def _pool(cluster: Cluster, slices: list[ResourceSlice]) -> PoolUse:
+    spec, nodes = slices[0].spec, {each.spec.node_name or "" for each in slices}
+    devices, used, shared = 0, 0, []
+    for each in sorted(slices, key=lambda each: each.metadata.name):
+        for device in each.spec.devices:
+            id_ = DeviceId(spec.driver, spec.pool.name, device.name)
+            devices += 1
+            used += cluster.devices.use.is_used(id_)
+            if device.allow_multiple_allocations:
+                consumed = cluster.devices.use.consumed(id_)
+                shared += [
+                    SharedUse(
+                        device.name, name, text(Quantity(consumed.get(bare_name(spec.driver, name), 0))), text(of.value)
+                    )
+                    for name, of in sorted(device.capacity.items())
+                ]
+    node = nodes.pop() if len(nodes) == 1 else ""
+    return PoolUse(spec.driver, spec.pool.name, node, devices, used, tuple(shared))
