@@ -25,7 +25,7 @@ NAME: Final = "the-traced-object"
 VALUES: Final = ("api/", "core/", "metrics/")
 NOT_LISTED: Final = (*VALUES, "plugins/")
 FIELDS: Final = ("key", "name", "pod", "info", "old", "new", "entity", "queued", "attempt", "claims")
-POD_MAX: Final = 27
+POD_MAX: Final = 28
 VOLUME_MAX: Final = 20
 CLAIM_MAX: Final = 32
 
