@@ -12,7 +12,7 @@ from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.config.types import Configuration, RunOptions
-from scheduler.core.clock import SystemClock
+from scheduler.core.clock import Clock, SystemClock
 from scheduler.cycle import Cycle
 from scheduler.framework.handle import Unplugged
 from scheduler.framework.runtime import FrameworkRunner
@@ -73,9 +73,11 @@ class Echo(Unplugged):
 class InProcess:
     """The deciding half of the daemon with nodes, and two pods on each."""
 
-    def __init__(self, nodes: int, shapes: int, config: Configuration | None = None) -> None:
+    def __init__(
+        self, nodes: int, shapes: int, config: Configuration | None = None, *, clock: Clock | None = None
+    ) -> None:
         self.workload = Workload("micro", nodes, PODS, shapes)
-        self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), SystemClock()
+        self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), clock or SystemClock()
         options = RunOptions(config=config or Configuration())
         self.name = options.config.profiles[0].scheduler_name
         self.scheduler = Scheduler(
