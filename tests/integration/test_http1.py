@@ -89,3 +89,12 @@ async def test_a_closed_client_fails_what_is_under_way():
             await under_way
         with pytest.raises(NotSentError, match=r"^not sent: the connections are closed$"):
             await client.request(READ)
+
+
+async def test_a_connection_that_is_closed_before_sending_has_sent_nothing():
+    """So a write is known not to be carried out."""
+    async with raw(says(answer(200))) as server, http1_client(Settings(server.url)) as client:
+        with pytest.raises(NotSentError, match=r"^not sent: "):
+            await client.request(HttpRequest("POST", "/x", b"{}", before_sending=client.abort))
+
+    assert server.requests == []

@@ -87,14 +87,14 @@ class _Connection(asyncio.Protocol):
         self.unused_since_s = 0.0
 
     async def exchange(self, request: bytes, before_sending: Callable[[], None]) -> HttpResponse:
-        """Send a request and return its answer. Raises LostError, and whatever `before_sending` raises."""
+        """Send a request and return its answer. Raises NotSentError, LostError, and whatever `before_sending` raises."""
         try:
             before_sending()
         except BaseException:
             self._client.keep(self)
             raise
-        if not self.is_open:  # it was closed while `before_sending` ran, or while the caller took it
-            raise _ClosedBeforeAnswerError("the connection was closed")
+        if not self.is_open:  # it was closed while `before_sending` ran, or before the caller had it
+            raise NotSentError("not sent: the connection was closed")
         answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
         self._answer = answer
         self._transport.write(request)
@@ -307,7 +307,7 @@ class Http1Client:
                         lambda: _Connection(self),
                         sock=sock,
                         ssl=server.tls,
-                        server_hostname=(server.tls_server_name or url.raw_host) if server.tls else None,
+                        server_hostname=_certified_name(server, url) if server.tls else None,
                     )
         except OSError as error:
             self._addresses_until_s = 0.0
@@ -353,6 +353,11 @@ class Http1Client:
         if request.body is None:
             return b"%b%b\r\n\r\n" % (line, head)
         return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (line, head, len(request.body), request.body)
+
+
+def _certified_name(server: _Server, url: URL) -> str:
+    """Return the name in the server's certificate, which has no dot at its end."""
+    return server.tls_server_name or (url.raw_host or "").rstrip(".")
 
 
 def _server_of(settings: Settings) -> _Server:
