@@ -83,8 +83,7 @@ class Shortage:
         self.groups: Groups = {}
         self.rejected: NodeSet = EMPTY
         """Every rejected slot. Slots without a node may be in it or not."""
-        top = nodes.present.bit_length()
-        self._refuse(slice(top), (1 << top) - 1)
+        self.refresh(range(nodes.present.bit_length()))
 
     def among(self, candidates: NodeSet) -> Groups:
         """Return the rejections of these nodes."""
@@ -92,15 +91,18 @@ class Shortage:
             return {}
         return {rejection: found for rejection, slots in self.groups.items() if (found := slots & candidates)}
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         """Update the slots whose columns changed."""
-        if len(slots) <= FEW:
+        if isinstance(slots, range):
+            self.groups, self.rejected = {}, EMPTY
+            self._refuse(slice(slots.stop), (1 << slots.stop) - 1)
+        elif len(slots) <= FEW:
             self._forget(nodeset.of(slots))
             for slot in slots:
                 self._add(number(self._nodes, self._wanted, slot, self._served), 1 << slot)
         else:
-            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
-            changed = self._set(index, slice(None))
+            index = np.array(slots, dtype=np.intp)
+            changed = self._set(index, chosen=True)
             self._forget(changed)
             self._refuse(index, changed)
 
@@ -115,12 +117,9 @@ class Shortage:
         for value, refused in self._numbers(index, slots).items():
             self._add(value, refused)
 
-    def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
+    def _set(self, index: Index, chosen: Mask | bool) -> NodeSet:
         mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
-        if isinstance(index, slice):
-            mask[index] = chosen
-        else:
-            mask[index[chosen]] = True
+        mask[index] = chosen
         return nodeset.from_mask(mask)
 
     def _add(self, value: int, slots: NodeSet) -> None:
