@@ -36,7 +36,7 @@ from scheduler.core.nodeset import EMPTY, Mask, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Hint, Scores, Tally, Topics
 from scheduler.framework.memo import FEW, BySlots, Index, ScoreColumn, all_alike, by_requests, queue_itself
-from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands, with_pod
+from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands
 from scheduler.framework.status import Code, Groups, Rejection
 
 PLUGIN: Final = "NodeResourcesFit"
@@ -486,8 +486,8 @@ class Strategy:
     def _scores(self, whole: Matrix, used: Matrix, amount: int) -> tuple[Curve, Mask | None]:
         """Return the scores for one resource, and the slots where they count (None: all)."""
         counted = None if not whole.size or whole.min() > 0 else whole > 0
-        requested = with_pod(used, amount)
-        part = np.maximum(whole - requested, 0) if self._counts_free else np.minimum(requested, whole)
+        free = np.maximum(whole - used, amount) - amount  # with the pod; used + amount may exceed int64
+        part = free if self._counts_free else whole - free
         score = percent(part, whole if counted is None else np.maximum(whole, 1))
         if self._curve is None:
             return score, counted
