@@ -1,7 +1,7 @@
 """Memos of a plugin: cached results by the shape of a pod, valid while the nodes stay the same (ADR 0002).
 
 `ByObjects` is invalidated by changes of node objects (labels, taints, cordon). `BySlots` follows the columns and
-refreshes only the changed slots. Both drop the least recently used shape.
+refreshes the changed slots, or all slots if many changed. Both drop the least recently used shape.
 
 The module also has shapes for queueing hints, and the hint for events about the waiting pod itself
 (`EventHint.shape`).
@@ -9,7 +9,7 @@ The module also has shapes for queueing hints, and the hint for events about the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -51,8 +51,8 @@ class ByObjects(Generic[T]):
 class Refreshable(Protocol):
     """A value per slot that can be updated slot by slot."""
 
-    def refresh(self, slots: set[int]) -> None:
-        """Update these slots, whose columns changed."""
+    def refresh(self, slots: Sequence[int]) -> None:
+        """Update these slots, whose columns changed; some may be repeated. A range means all slots from 0 on."""
 
 
 R = TypeVar("R", bound=Refreshable)
@@ -78,22 +78,17 @@ class BySlots(Generic[R]):
     def get(self, shape: Hashable, make: Callable[[], R]) -> R:
         """Return the value for this shape and the current columns.
 
-        The cost is a look-up if nothing changed, some µs per changed slot, and `make` if too much changed.
+        The cost is a look-up if nothing changed, some µs per changed slot, and that of all slots if too much changed.
         """
         nodes = self._nodes
         kept = self._entries.get(shape)
-        if kept is not None and kept.capacity == nodes.capacity:
-            behind = nodes.position - kept.position
-            if not behind:
-                return kept.value
+        if kept is None or kept.capacity != nodes.capacity:
+            kept = self._entries.put(shape, _Kept(make(), position=nodes.position, capacity=nodes.capacity))
+        elif behind := nodes.position - kept.position:
             changed = nodes.changed_since(kept.position) if behind <= nodes.capacity // 8 else None
-            if changed is not None:
-                kept.value.refresh(set(changed))
-                kept.position = nodes.position
-                return kept.value
-        value = make()
-        self._entries.put(shape, _Kept(value, position=nodes.position, capacity=nodes.capacity))
-        return value
+            kept.value.refresh(range(nodes.present.bit_length()) if changed is None else changed)
+            kept.position = nodes.position
+        return kept.value
 
 
 class ScoreColumn:
@@ -108,13 +103,13 @@ class ScoreColumn:
         top = nodes.present.bit_length()
         self.column[:top] = many(slice(top))
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         """Score these slots again."""
         if len(slots) <= FEW:
             for slot in slots:
                 self.column[slot] = self._one(slot)
         else:
-            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            index = slice(slots.stop) if isinstance(slots, range) else np.array(slots, dtype=np.intp)
             self.column[index] = self._many(index)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.podinfo import CPU, MEMORY, PodInfo
-from scheduler.api.quantity import INT64_MAX, NATIVE, is_scalar
+from scheduler.api.quantity import NATIVE, is_scalar
 from scheduler.api.resource_v1 import DeviceClass
 from scheduler.cache.devices.device_counts import DeviceCounts
 from scheduler.cache.devices.manager import NONE_SERVED, ServedResources
@@ -96,12 +96,6 @@ class Demand(msgspec.Struct, frozen=True):
         if self.non_zero_row is None:
             return nodes.allocatable.item(row, slot), nodes.requested.item(row, slot)
         return nodes.allocatable.item(row, slot), nodes.non_zero.item(self.non_zero_row, slot)
-
-
-def with_pod(used: Matrix, amount: int) -> Matrix:
-    """Return the used amounts with the pod's, saturated at int64."""
-    total: Matrix = np.minimum(used, INT64_MAX - amount) + amount
-    return total
 
 
 def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: bool) -> tuple[Demand, ...]:

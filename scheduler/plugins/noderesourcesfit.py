@@ -36,7 +36,7 @@ from scheduler.core.nodeset import EMPTY, Mask, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Hint, Scores, Tally, Topics
 from scheduler.framework.memo import FEW, BySlots, Index, ScoreColumn, all_alike, by_requests, queue_itself
-from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands, with_pod
+from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands
 from scheduler.framework.status import Code, Groups, Rejection
 
 PLUGIN: Final = "NodeResourcesFit"
@@ -83,8 +83,7 @@ class Shortage:
         self.groups: Groups = {}
         self.rejected: NodeSet = EMPTY
         """Every rejected slot. Slots without a node may be in it or not."""
-        top = nodes.present.bit_length()
-        self._refuse(slice(top), (1 << top) - 1)
+        self.refresh(range(nodes.present.bit_length()))
 
     def among(self, candidates: NodeSet) -> Groups:
         """Return the rejections of these nodes."""
@@ -92,15 +91,18 @@ class Shortage:
             return {}
         return {rejection: found for rejection, slots in self.groups.items() if (found := slots & candidates)}
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         """Update the slots whose columns changed."""
-        if len(slots) <= FEW:
+        if isinstance(slots, range):
+            self.groups, self.rejected = {}, EMPTY
+            self._refuse(slice(slots.stop), (1 << slots.stop) - 1)
+        elif len(slots) <= FEW:
             self._forget(nodeset.of(slots))
             for slot in slots:
                 self._add(number(self._nodes, self._wanted, slot, self._served), 1 << slot)
         else:
-            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
-            changed = self._set(index, slice(None))
+            index = np.array(slots, dtype=np.intp)
+            changed = self._set(index, chosen=True)
             self._forget(changed)
             self._refuse(index, changed)
 
@@ -115,12 +117,9 @@ class Shortage:
         for value, refused in self._numbers(index, slots).items():
             self._add(value, refused)
 
-    def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
+    def _set(self, index: Index, chosen: Mask | bool) -> NodeSet:
         mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
-        if isinstance(index, slice):
-            mask[index] = chosen
-        else:
-            mask[index[chosen]] = True
+        mask[index] = chosen
         return nodeset.from_mask(mask)
 
     def _add(self, value: int, slots: NodeSet) -> None:
@@ -487,8 +486,8 @@ class Strategy:
     def _scores(self, whole: Matrix, used: Matrix, amount: int) -> tuple[Curve, Mask | None]:
         """Return the scores for one resource, and the slots where they count (None: all)."""
         counted = None if not whole.size or whole.min() > 0 else whole > 0
-        requested = with_pod(used, amount)
-        part = np.maximum(whole - requested, 0) if self._counts_free else np.minimum(requested, whole)
+        free = np.maximum(whole - used, amount) - amount  # with the pod; used + amount may exceed int64
+        part = free if self._counts_free else whole - free
         score = percent(part, whole if counted is None else np.maximum(whole, 1))
         if self._curve is None:
             return score, counted

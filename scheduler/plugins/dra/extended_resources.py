@@ -263,9 +263,9 @@ class _Named:
         self._nodes = nodes
         self._resource = resource
         self.nodes: NodeSet = EMPTY
-        self.refresh(set(nodeset.each(nodes.present)))
+        self.refresh(range(nodes.present.bit_length()))
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         """Update the nodes that changed."""
         nodes = ((slot, self._nodes.node(slot)) for slot in slots)
         there = [slot for slot, node in nodes if node is not None and self._resource in node.status.allocatable]

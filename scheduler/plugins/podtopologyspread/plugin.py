@@ -214,10 +214,10 @@ class _NodeCounts:
         self.column: _Floats = np.zeros(nodes.capacity)
         self._fill()
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         """Update the slots whose pods changed."""
         counts = self._nodes.population.tally(self._counted).counts
-        if len(slots) > FEW and len(slots) > len(counts):
+        if len(slots) > FEW and len(slots) >= len(counts):
             self.column.fill(0.0)
             self._fill()
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ class Slots:
     """Records the slots of each refresh."""
 
     def __init__(self) -> None:
-        self.refreshed: list[set[int]] = []
+        self.refreshed: list[Sequence[int]] = []
 
-    def refresh(self, slots: set[int]) -> None:
+    def refresh(self, slots: Sequence[int]) -> None:
         self.refreshed.append(slots)
 
 
@@ -77,21 +77,24 @@ def test_by_slots_refreshes_what_changed() -> None:
     seen.add_pod(pod_requesting("b", on="n2", cpu="1"))
 
     assert memo.get("shape", Slots) is kept
-    assert kept.refreshed == [{seen.nodes.slot("n2")}]
+    assert kept.refreshed == [[seen.nodes.slot("n2")] * 2]
 
 
 @pytest.mark.parametrize("why", ["too many changes", "grown", "log cut"])
 def test_by_slots_starts_afresh(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When refreshing would cost more than making, or cannot be done."""
-    monkeypatch.setattr(ChangeLog, "log_max", 4)
-    seen = cluster(node("n1"))
+    """With all slots, when that costs less than the changed ones or these are not known; with a new value after growth."""
+    monkeypatch.setattr(ChangeLog, "log_max", 4 if why == "log cut" else ChangeLog.log_max)
+    seen = cluster(node("n1"), node("n2"))
     memo: BySlots[Slots] = BySlots(seen.nodes)
     kept = memo.get("shape", Slots)
     changes = {"too many changes": seen.nodes.capacity // 8 + 1, "log cut": 6, "grown": seen.nodes.capacity}[why]
     for at in range(changes):
         seen.add_pod(pod_requesting(f"p{at}", on=f"ghost{at}" if why == "grown" else "n1"))
+    now = memo.get("shape", Slots)
 
-    assert memo.get("shape", Slots) is not kept
+    assert (now is kept) is (why != "grown")
+    assert now.refreshed == ([] if why == "grown" else [range(2)])
+    assert memo.get("shape", Slots).refreshed == now.refreshed
 
 
 @pytest.mark.parametrize(
