@@ -18,7 +18,6 @@ from scheduler.api.quantity import text
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, AllocationResult, DeviceId, ResourceClaim
 from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices.allocation_state import AllocationState
-from scheduler.core.terminal import counted
 
 
 class ClaimChange(NamedTuple):
@@ -51,9 +50,8 @@ class NegativeConsumption:
         if not self._sorted:
             return ""
         more = len(self._sorted) - 1
-        return self._sorted[0] + (
-            f" (and {counted(more, 'more claim')} with invalid consumed capacity)" if more else ""
-        )
+        # Kubernetes' own words: "1 more claims".
+        return self._sorted[0] + (f" (and {more} more claims with invalid consumed capacity)" if more else "")
 
     def put(self, uid: str, key: str, allocation: AllocationResult | None) -> None:
         """Set the allocation of a claim; None if it has none."""
