@@ -39,13 +39,15 @@ _MODULES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kubestow.own_package import require_own_package
+if not TYPE_CHECKING:  # a type checker would accept every name
 
-    require_own_package()
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from kubestow.own_package import require_own_package
+
+        require_own_package()
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

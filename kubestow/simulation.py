@@ -61,7 +61,7 @@ def simulate(  # noqa: PLR0913 (the options of the command)
     Kubernetes whose behaviour is simulated. `config` is a KubeSchedulerConfiguration or its path; the default has one
     profile. With `explain`, the result says why pods are pending. `expect_pending` has globs over `namespace/name` of pods
     that may stay pending. Without `validate`, unknown and wrong fields are accepted where possible. `timeout_s` limits
-    the time of the simulation.
+    the time of the simulation. Extenders of the configuration are called, but never to bind.
 
     A thread runs the simulation if the caller is in an event loop, such as a notebook; the caller waits for it.
     Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, PluginLoadError for a

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.library.manifests import NODE, a_pod
 
 ROOT = Path(__file__).parents[3]
+EXAMPLES = ("pyproject.toml", "test_fits.py")
 
 
 @pytest.fixture
@@ -64,6 +66,20 @@ def test_large(assert_fits):
 """)  # fmt: skip
 
     assert "1 passed" in shown, shown
+
+
+def test_the_examples_of_the_page_pass(project: Path) -> None:
+    page = (ROOT / "docs/library.md").read_text()
+    settings, source = (
+        re.findall(rf"^```\w+ {name}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0] for name in EXAMPLES
+    )
+    (project / "pytest.ini").unlink()
+    (project / "pyproject.toml").write_text(settings)
+    (project / "deploy").mkdir()
+    (project / "small.json").rename(project / "deploy/small.json")
+    (project / "next-release.yaml").write_text(json.dumps(a_pod("next", "4")))
+
+    assert "2 passed" in run(project, source)
 
 
 def test_without_the_setting_the_cluster_is_empty(project: Path) -> None:
