@@ -14,6 +14,7 @@ RUN ./build.sh interpreter
 COPY requirements requirements
 RUN ./build.sh wheels
 COPY pyproject.toml README.md LICENSE ./
+COPY kubestow kubestow
 COPY scheduler scheduler
 COPY simulator simulator
 RUN ./build.sh kubestow
@@ -38,7 +39,7 @@ COPY --from=build /build/layers/interpreter /
 COPY --from=build /build/layers/wheels /
 COPY --from=build /build/layers/kubestow /
 # If a library or a module is missing, the build fails here and not the daemon later.
-RUN ["/opt/kubestow/bin/python", "-BPs", "-c", "import highspy, kopf, kubernetes_asyncio.config.kube_config, uvloop, scheduler.daemon.app, simulator.simulate"]
+RUN ["/opt/kubestow/bin/python", "-BPs", "-c", "import highspy, kopf, kubernetes_asyncio.config.kube_config, uvloop, scheduler.daemon.app, kubestow.simulation"]
 ENV PATH=/opt/kubestow/bin
 USER 65532:65532
 EXPOSE 10259

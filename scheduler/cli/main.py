@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from simulator import simulate
 
 
-_TRIAL_S: Final = 10.0
-"""The time of one trial of an explanation where no other pods wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 
@@ -393,13 +391,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
 def _simulated(
     arguments: argparse.Namespace,
 ) -> tuple[Configuration, simulate.DaemonFor]:
-    """Return the configuration, and what creates the daemon.
-
-    The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
-    read, and no extender is called to bind.
-    """
-    from scheduler.config.types import LeaderElection
-    from scheduler.daemon.app import Daemon
+    """Return the configuration, and what creates the daemon."""
+    from simulator import simulate
 
     first = arguments.emulated_version or DEFAULT_VERSION
     configuration = _configuration(arguments, gates=_gates(arguments, first))
@@ -407,28 +400,10 @@ def _simulated(
     _print_called_extenders(configuration)
     _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
 
-    def daemon(run: simulate.DaemonOptions) -> simulate.SimulatedDaemon:
-        version = run.version
-        config = configuration if version == first else _configuration(arguments, gates=_gates(arguments, version))
-        config = dataclasses.replace(
-            config,
-            client_connection=dataclasses.replace(config.client_connection, kubeconfig="", qps=-1.0),
-            leader_election=LeaderElection(),
-            extenders=tuple(dataclasses.replace(each, bind_verb="") for each in config.extenders),
-        )
-        options = RunOptions(
-            config=config,
-            master=run.url,
-            token=run.token,
-            emulated_version=version,
-            drain_timeout_s=5.0,
-            trial_s=_TRIAL_S,
-            seed=run.seed,
-            keeps_choices=True,
-        )
-        return Daemon(options, clock=run.clock)
+    def configuration_for(version: str) -> Configuration:
+        return configuration if version == first else _configuration(arguments, gates=_gates(arguments, version))
 
-    return configuration, daemon
+    return configuration, simulate.daemons(configuration_for)
 
 
 def _print_called_extenders(configuration: Configuration) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import uvloop
@@ -20,14 +21,16 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from scheduler.config.types import Configuration, LeaderElection, RunOptions
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import closest_version
 from scheduler.core.terminal import counted, printable
+from scheduler.daemon.app import Daemon
 from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
 from simulator.simulate import orders, pod_groups
-from simulator.simulate.input.complete import complete
+from simulator.simulate.input.complete import Completed, complete
 from simulator.simulate.input.dump import save
 from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, Level, load
@@ -35,12 +38,25 @@ from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.report import ReportConsole, as_html, as_json, as_table, orders_as_json, orders_as_text
-from simulator.simulate.run import SimulatedDaemon, simulate
+from simulator.simulate.run import Progress as PodProgress, SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
-__all__ = ["ClusterOptions", "DaemonOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+__all__ = [
+    "DEFAULT_SEED",
+    "ClusterOptions",
+    "DaemonFor",
+    "DaemonOptions",
+    "ReadOptions",
+    "SimulateArguments",
+    "SimulatedDaemon",
+    "daemons",
+    "main",
+    "outcome_of",
+]
 
 _MOST_LINES = 50
+_TRIAL_S: Final = 10.0
+"""The time of one trial of an explanation where no other pods wait."""
 _SLOW_S = 1.0
 """Reading that takes longer is reported even without a terminal."""
 
@@ -85,6 +101,36 @@ class DaemonOptions:
 
 
 DaemonFor: TypeAlias = Callable[[DaemonOptions], SimulatedDaemon]
+
+
+def daemons(configuration_for: Callable[[str], Configuration]) -> DaemonFor:
+    """Return what creates the daemon of a simulation with the configuration for its version.
+
+    The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
+    read, and no extender is called to bind.
+    """
+
+    def daemon(run: DaemonOptions) -> SimulatedDaemon:
+        config = configuration_for(run.version)
+        config = dataclasses.replace(
+            config,
+            client_connection=dataclasses.replace(config.client_connection, kubeconfig="", qps=-1.0),
+            leader_election=LeaderElection(),
+            extenders=tuple(dataclasses.replace(each, bind_verb="") for each in config.extenders),
+        )
+        options = RunOptions(
+            config=config,
+            master=run.url,
+            token=run.token,
+            emulated_version=run.version,
+            drain_timeout_s=5.0,
+            trial_s=_TRIAL_S,
+            seed=run.seed,
+            keeps_choices=True,
+        )
+        return Daemon(options, clock=run.clock)
+
+    return daemon
 
 
 def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
@@ -148,24 +194,41 @@ def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) 
             def progress(answered: int, waiting: int, placed: int) -> None:
                 bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
-            def simulation(clock: Clock) -> Awaitable[Outcome]:
-                return simulate(
-                    cluster,
-                    lambda url, token: daemon_for(DaemonOptions(url, token, version, seed, clock)),
-                    asked.rules,
-                    clock=clock,
-                    version=version,
-                    progress=progress,
-                    explains=asked.explains,
-                    keeps_pages=asked.output == "html",
-                    question=question,
-                    with_detail=asked.seeds is None and asked.output in {"json", "wide"},
-                    seed=seed,
-                )
-
-            return orders.run(simulation, cluster.objects)
+            return outcome_of(
+                cluster, daemon_for, asked, version=version, seed=seed, progress=progress, question=question
+            )
 
     return run
+
+
+def outcome_of(  # noqa: PLR0913 (the parts of one simulation)
+    cluster: Completed,
+    daemon_for: DaemonFor,
+    asked: SimulateArguments,
+    *,
+    version: str,
+    seed: int,
+    progress: PodProgress = lambda *_: None,
+    question: WhatIfRequest | None = None,
+) -> Outcome:
+    """Simulate the cluster in virtual time. Of the arguments, those of the input are not read, and `seed` replaces theirs."""
+
+    def simulation(clock: Clock) -> Awaitable[Outcome]:
+        return simulate(
+            cluster,
+            lambda url, token: daemon_for(DaemonOptions(url, token, version, seed, clock)),
+            asked.rules,
+            clock=clock,
+            version=version,
+            progress=progress,
+            explains=asked.explains,
+            keeps_pages=asked.output == "html",
+            question=question,
+            with_detail=asked.seeds is None and asked.output in {"json", "wide"},
+            seed=seed,
+        )
+
+    return orders.run(simulation, cluster.objects)
 
 
 def with_objects(question: WhatIfRequest, found: Sequence[Found]) -> WhatIfRequest:

@@ -36,7 +36,7 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
     """A copy of the package and of the laws."""
-    for package in ("scheduler", "simulator"):
+    for package in ("kubestow", "scheduler", "simulator"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -82,8 +82,10 @@ def test_the_architecture_has_no_violation(layout: Path) -> None:
     pytest.param({"plugins/planted.py": "from scheduler.plugins import sown", "plugins/sown.py": ""},
         "Plugins do not know each other", "scheduler.plugins.planted -> scheduler.plugins.sown",
         id="one plugin imports another"),
-    pytest.param({"daemon/planted.py": "import simulator.builders"}, "Only the command line knows the simulator",
+    pytest.param({"daemon/planted.py": "import simulator.builders"}, "Only the command line and the library know the simulator",
         "scheduler.daemon.planted", id="the daemon imports the simulator"),
+    pytest.param({"cli/planted.py": "import kubestow"}, "Nothing imports the library",
+        "scheduler.cli.planted -> kubestow", id="the command line imports the library"),
     pytest.param({"core/planted.py": "import scheduler.framework"}, "Layers point down",
         "scheduler.core.planted -> scheduler.framework", id="a layer looks up"),
     pytest.param({"metrics/planted.py": "import scheduler.config"}, "Layers point down",

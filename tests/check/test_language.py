@@ -56,7 +56,7 @@ def test_findings(tmp_path: Path, name: str, text: str, found: list[str]) -> Non
 
 
 def test_identifiers_are_nouns_of_the_trade() -> None:
-    modules = [path for path in files_of([ROOT / "scheduler"]) if path.suffix == ".py"]
+    modules = [path for path in files_of([ROOT / "kubestow", ROOT / "scheduler"]) if path.suffix == ".py"]
     found = [each for path in modules for each in identifier_findings(path.read_text(), str(path.relative_to(ROOT)))]
 
     assert [str(each) for each in found] == []

@@ -41,7 +41,11 @@ def problems(source: str) -> list[str]:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    files = [path for folder in ("scheduler", "simulator", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    files = [
+        path
+        for folder in ("kubestow", "scheduler", "simulator", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
     found = {path: problems(path.read_text()) for path in files if path != Path(__file__)}
 
     assert {str(path.relative_to(ROOT)): wrong for path, wrong in found.items() if wrong} == {}

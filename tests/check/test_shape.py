@@ -47,7 +47,7 @@ def test_no_modules_import_each_other() -> None:
     assert circles(import_graph()) == []
 
 
-@pytest.mark.parametrize("tree", ["scheduler", "simulator"])
+@pytest.mark.parametrize("tree", ["kubestow", "scheduler", "simulator"])
 def test_a_class_name_has_one_meaning(tree: str) -> None:
     assert shared_class_names((ROOT / tree).rglob("*.py")) == []
 

@@ -55,7 +55,7 @@ def from_script(work: Path) -> Image:
     context, root = work / "build", work / "root"
     context.mkdir()
     root.mkdir()
-    for name in ("requirements", "scheduler", "simulator"):
+    for name in ("requirements", "kubestow", "scheduler", "simulator"):
         shutil.copytree(ROOT / name, context / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy2(ROOT / name, context)

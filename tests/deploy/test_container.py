@@ -74,7 +74,9 @@ def test_the_context_is_small(podman: Podman, tmp_path: Path) -> None:
     podman.export("localhost/context", tmp_path / "context")
     podman.run("rmi", "localhost/context")
     sent = {str(each.relative_to(tmp_path / "context")) for each in (tmp_path / "context").rglob("*") if each.is_file()}
-    allowed = r"(scheduler/.+|simulator/.+|requirements/.+|deploy/image/.+|LICENSE|README\.md|pyproject\.toml)"
+    allowed = (
+        r"(kubestow/.+|scheduler/.+|simulator/.+|requirements/.+|deploy/image/.+|LICENSE|README\.md|pyproject\.toml)"
+    )
     mounted = r"(dev|etc|proc|run|sys)/.*|\.dockerenv"
 
     assert [name for name in sent if not re.fullmatch(f"{allowed}|{mounted}", name)] == []

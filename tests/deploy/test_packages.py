@@ -82,7 +82,7 @@ def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
     made = contents(wheel)
     metadata = {name for name in made if name.startswith(f"kubestow-{__version__}.dist-info/")}
 
-    assert set(made) - metadata == set(tracked("scheduler", "simulator"))
+    assert set(made) - metadata == set(tracked("kubestow", "scheduler", "simulator"))
     assert [name for name in made if re.search(r"(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)", name)] == []
     assert [name for name in made if name.endswith("schema.json.gz")] != []
     assert "scheduler/server/ui.html" in made

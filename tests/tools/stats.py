@@ -14,7 +14,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-TREES = ("scheduler", "simulator", "tests")
+TREES = ("kubestow", "scheduler", "simulator", "tests")
 FOLDER_MAX = 12
 
 
@@ -32,8 +32,8 @@ def main() -> None:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Return for each module of the scheduler and the simulator the modules that it imports."""
-    graph = grimp.build_graph("scheduler", "simulator", cache_dir=None)
+    """Return for each module of the library, the scheduler and the simulator the modules that it imports."""
+    graph = grimp.build_graph("kubestow", "scheduler", "simulator", cache_dir=None)
     return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
 

@@ -118,6 +118,18 @@ def load(
     return Loaded(reader.objects, len(files), clock.now() - started, tuple(warnings), reader.large_yaml)
 
 
+def from_values(values: Iterable[object], *, level: Level = "ignore", version: str = DEFAULT_VERSION) -> list[Found]:
+    """Return the objects of manifests that are values and not texts, as `load` does. Raises InputError.
+
+    The place of an object is the number of its manifest.
+    """
+    reader = _Reader(level, version, lambda *_: None, 0)
+    for number, value in enumerate(values, start=1):
+        reader.take(value, f"manifest {number}", Documents())
+    reader.findings.raise_if_wrong(level)
+    return reader.objects
+
+
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Turn the garbage collector off: a document has no cycles, and looking for them takes longer than reading."""
@@ -193,9 +205,10 @@ class _Reader:
         self._done += source.size
         self._progress(self._done, self._total)
         for number, document in enumerate((each for each in found.values if each is not None), start=1):
-            self._take(document, f"{source.name}: document {number}", found)
+            self.take(document, f"{source.name}: document {number}", found)
 
-    def _take(self, document: Any, where: str, found: Documents) -> None:
+    def take(self, document: Any, where: str, found: Documents) -> None:
+        """Add the objects of a document. `where` is its place."""
         try:
             for item, place in _flat(document, where):
                 self._add(item, place, found)

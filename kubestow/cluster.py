@@ -1,0 +1,64 @@
+"""A cluster that is built step by step and simulated with several workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, Unpack
+
+from kubestow.result import Result
+from kubestow.simulation import Input, InputError, Options, simulate
+from simulator.builders import node
+from simulator.simulate.input.documents import SyntaxMistake, documents
+
+
+class Cluster:
+    """The manifests of a cluster. It never changes: each method returns another cluster."""
+
+    def __init__(self, *inputs: Input) -> None:
+        """Take paths of files and directories, and manifests. They are read by each simulation."""
+        self._inputs = inputs
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """Return the paths and manifests in order."""
+        return self._inputs
+
+    def with_manifests(self, *inputs: Input) -> Self:
+        """Add paths and manifests."""
+        return type(self)(*self._inputs, *inputs)
+
+    def with_yaml(self, text: str) -> Self:
+        """Add the documents of a YAML or JSON text. Raises InputError if the text cannot be parsed."""
+        try:
+            found = documents(text).values
+        except SyntaxMistake as mistake:
+            raise InputError(
+                f"text: line {mistake.line}: {mistake}" if mistake.line else f"text: {mistake}"
+            ) from mistake
+        return self.with_manifests(*(each for each in found if each is not None))
+
+    def with_node(self, name: str, allocatable: Mapping[str, str], *, labels: Mapping[str, str] | None = None) -> Self:
+        """Add a ready node: `with_node("n1", {"cpu": "8", "memory": "32Gi", "example.com/gpu": "4"})`.
+
+        A node takes 110 pods unless `pods` has another number.
+        """
+        built = node(name).labels(dict(labels or {}))
+        for resource, amount in allocatable.items():
+            built = built.resource(resource, amount)
+        return self.with_manifests(built.obj())
+
+    def simulate(self, *workload: Input, **options: Unpack[Options]) -> Result:
+        """Schedule the workload on the cluster and return the result; `kubestow.simulate` has the options and errors.
+
+        Pending pods of the cluster itself are scheduled, too.
+        """
+        return simulate(*self._inputs, *workload, **options)
+
+    def __repr__(self) -> str:
+        names = (each if not isinstance(each, Mapping) else _name(each) for each in self._inputs)
+        return f"Cluster({', '.join(map(str, names))})"
+
+
+def _name(manifest: Mapping[str, Any]) -> str:
+    metadata = manifest.get("metadata")
+    return f"{manifest.get('kind', '?')} {metadata.get('name', '?') if isinstance(metadata, Mapping) else '?'}"

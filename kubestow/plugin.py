@@ -1,0 +1,113 @@
+"""The interface of plugins (docs/plugins.md): what a plugin implements, returns and receives.
+
+`import kubestow.plugin` has everything that a plugin in another distribution needs to import.
+"""
+
+from __future__ import annotations
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.cache.nodes.nodes import NodeView
+from scheduler.config.errors import Findings
+from scheduler.config.fields import Fields
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.nodeset import NodeSet
+from scheduler.framework.handle import Handle, Recorder, Writer
+from scheduler.framework.interface import (
+    BindPlugin,
+    CycleState,
+    EnqueueExtensions,
+    EventHint,
+    ExplainPlugin,
+    FilterOnePlugin,
+    FilterPlugin,
+    GroupPreemptionPlugin,
+    GroupReservePlugin,
+    GroupWaitPlugin,
+    Hint,
+    NormalizeScorePlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreemptibleNodesPlugin,
+    PreEnqueuePlugin,
+    PreferPlugin,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PrepareReservePlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReadsNodePodsPlugin,
+    ReasonCodePlugin,
+    ReservePlugin,
+    Scored,
+    ScoreOnePlugin,
+    ScorePlugin,
+    Scores,
+    StateKey,
+    TallyPlugin,
+    Topics,
+    VerifyPlugin,
+)
+from scheduler.framework.status import SKIP, Code, Narrow, Nominate, Rejection, Wait
+
+__all__ = [
+    "SKIP",
+    "Action",
+    "BindPlugin",
+    "ClusterEvent",
+    "Code",
+    "CycleState",
+    "EnqueueExtensions",
+    "EventHint",
+    "ExplainPlugin",
+    "Fields",
+    "FilterOnePlugin",
+    "FilterPlugin",
+    "Findings",
+    "GroupPreemptionPlugin",
+    "GroupReservePlugin",
+    "GroupWaitPlugin",
+    "Handle",
+    "Hint",
+    "Narrow",
+    "Node",
+    "NodeSet",
+    "NodeView",
+    "Nominate",
+    "NormalizeScorePlugin",
+    "PermitPlugin",
+    "Plugin",
+    "Pod",
+    "PodInfo",
+    "PostBindPlugin",
+    "PostFilterPlugin",
+    "PreBindPlugin",
+    "PreEnqueuePlugin",
+    "PreFilterExtensions",
+    "PreFilterPlugin",
+    "PreScorePlugin",
+    "PreemptibleNodesPlugin",
+    "PreferPlugin",
+    "PrepareReservePlugin",
+    "QueueSortPlugin",
+    "ReadsNodePodsPlugin",
+    "ReasonCodePlugin",
+    "Recorder",
+    "Rejection",
+    "ReservePlugin",
+    "Resource",
+    "ScoreOnePlugin",
+    "ScorePlugin",
+    "Scored",
+    "Scores",
+    "StateKey",
+    "TallyPlugin",
+    "Topics",
+    "VerifyPlugin",
+    "Wait",
+    "Writer",
+    "pod_info",
+]

@@ -1,0 +1,132 @@
+"""Simulate from Python as `kubestow simulate` does: the real scheduler on an in-process API server, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, TypeVar
+
+import structlog
+
+from kubestow.result import Result
+from scheduler.config import load
+from scheduler.config.errors import ConfigErrors, PluginLoadError
+from scheduler.config.types import Configuration
+from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
+from scheduler.profiles.build import build_profiles
+from simulator.simulate import DEFAULT_SEED, ReadOptions, SimulateArguments, daemons, outcome_of
+from simulator.simulate.answer import answer
+from simulator.simulate.input.complete import complete
+from simulator.simulate.input.manifests import Found, InputError, Level, from_values, load as load_files
+
+__all__ = ["ConfigErrors", "Input", "InputError", "Options", "PluginLoadError", "simulate"]
+
+Input: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
+"""The path of a file or directory with manifests, or one manifest. A List is a manifest, too."""
+_T = TypeVar("_T")
+
+
+class Options(TypedDict, total=False):
+    """The options of `simulate`, which describes them."""
+
+    seed: int
+    version: str
+    config: str | os.PathLike[str] | Mapping[str, Any] | None
+    explain: bool
+    expect_pending: Sequence[str]
+    validate: bool
+    timeout_s: float
+
+
+def simulate(  # noqa: PLR0913 (the options of the command)
+    *inputs: Input,
+    seed: int = DEFAULT_SEED,
+    version: str = DEFAULT_VERSION,
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    explain: bool = False,
+    expect_pending: Sequence[str] = (),
+    validate: bool = True,
+    timeout_s: float = 120.0,
+) -> Result:
+    """Schedule the pending pods and the workloads of the inputs on their nodes, and return the result.
+
+    Equal inputs and options have equal results. Ties between equal nodes follow from `seed`. `version` is the version of
+    Kubernetes whose behaviour is simulated. `config` is a KubeSchedulerConfiguration or its path; the default has one
+    profile. With `explain`, the result says why pods are pending. `expect_pending` has globs over `namespace/name` of pods
+    that may stay pending. Without `validate`, unknown and wrong fields are accepted where possible. `timeout_s` limits
+    the time of the simulation. Extenders of the configuration are called, but never to bind.
+
+    A thread runs the simulation if the caller is in an event loop, such as a notebook; the caller waits for it.
+    Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, PluginLoadError for a
+    plugin that cannot be loaded, and ValueError for an unknown version.
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+    configuration = _configuration(config, version)
+    build_profiles(configuration)  # mistakes are raised before anything starts
+    names = tuple(profile.scheduler_name for profile in configuration.profiles)
+    options = SimulateArguments(
+        files=(),
+        output="json",
+        rules=ReadOptions(scheduler_names=names, expect_pending=tuple(expect_pending), timeout_s=timeout_s),
+        explains=explain,
+    )
+    cluster = complete(_objects(inputs, "strict" if validate else "ignore", version))
+    _quiet_logs()
+    daemon_for = daemons(lambda _: configuration)
+    return Result(
+        answer(_outside_of_event_loop(lambda: outcome_of(cluster, daemon_for, options, version=version, seed=seed)))
+    )
+
+
+def _configuration(config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str) -> Configuration:
+    gates = load.gates_on({}, version)
+    if config is None:
+        return load.default(feature_gates=gates)
+    if isinstance(config, Mapping):
+        return load.parse(json.dumps(config), source="config", feature_gates=gates)
+    return load.load(Path(config), feature_gates=gates)
+
+
+def _objects(inputs: Iterable[Input], level: Level, version: str) -> list[Found]:
+    """Return the objects in the order of the inputs. Raises InputError with the mistakes of all inputs."""
+    objects: list[Found] = []
+    mistakes: list[str] = []
+    for _, group in itertools.groupby(inputs, lambda each: isinstance(each, Mapping)):
+        values = list(group)
+        paths = [os.fspath(each) for each in values if not isinstance(each, Mapping)]
+        try:
+            if paths:
+                objects += load_files(paths, level=level, version=version).objects
+            else:
+                objects += from_values(values, level=level, version=version)
+        except InputError as mistake:
+            mistakes.append(str(mistake))
+    if mistakes:
+        raise InputError("\n".join(mistakes))
+    return objects
+
+
+def _quiet_logs() -> None:
+    """Log warnings to standard error only. A program that configures structlog keeps its configuration."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # tests may replace and close the stream
+        )
+
+
+def _outside_of_event_loop(call: Callable[[], _T]) -> _T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return call()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(call).result()
