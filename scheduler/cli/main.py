@@ -386,6 +386,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         emulated_version=arguments.emulated_version or "",
         seed=arguments.seed,
         seeds=arguments.seeds,
+        changes=simulate.Changes.of(arguments.add_node_like, arguments.drain, arguments.cordon, arguments.scale),
     )
     return simulate.main(asked, daemon)
 

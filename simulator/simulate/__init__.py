@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -27,18 +27,20 @@ from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
 from simulator.simulate import orders, pod_groups
-from simulator.simulate.input.complete import complete
+from simulator.simulate.input.complete import Completed, complete
 from simulator.simulate.input.dump import save
 from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
+from simulator.simulate.planning.changes import Changes, changed
+from simulator.simulate.planning.difference import Difference, difference
 from simulator.simulate.report import ReportConsole, as_html, as_json, as_table, orders_as_json, orders_as_text
 from simulator.simulate.run import SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
-__all__ = ["ClusterOptions", "DaemonOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
+__all__ = ["Changes", "ClusterOptions", "DaemonOptions", "ReadOptions", "SimulateArguments", "SimulatedDaemon", "main"]
 
 _MOST_LINES = 50
 _SLOW_S = 1.0
@@ -70,6 +72,8 @@ class SimulateArguments:
     """From which each draw follows, such as that of one of several equal nodes."""
     seeds: int | None = None
     """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
+    changes: Changes = field(default_factory=Changes)
+    """Changes of the input. With one seed the outcome is compared with that of the input as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +98,21 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     With a question, the exit code is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
+    found: Difference | None = None
     try:
-        run = _prepared(asked, daemon_for, errors)
+        simulation = _prepared(asked, daemon_for, errors)
+        changed_input = changed(simulation.objects, asked.changes)
+        cluster = complete(changed_input.objects)
+        _report(cluster, errors, is_strict=asked.is_strict)
+
+        def run(seed: int) -> Outcome:
+            return replace(simulation.run(cluster, seed), abandoned=changed_input.abandoned)
+
         if asked.seeds is not None:
             return _print_orders(asked, run, range(asked.seed, asked.seed + asked.seeds))
         outcome = run(asked.seed)
+        if texts := asked.changes.texts:
+            found = difference(texts, simulation.run(complete(simulation.objects), asked.seed, is_brief=True), outcome)
     except InputError as wrong:
         _say(errors, str(wrong))
         return 2 if asked.question is None else EXIT_CODES["unreadable"]
@@ -107,11 +121,11 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         sys.stdout.write(as_json_ if asked.output == "json" else what_if_as_text(outcome.what_if))
         return outcome.what_if.exit_code
     if asked.output == "json":
-        sys.stdout.write(as_json(outcome) + "\n")
+        sys.stdout.write(as_json(outcome, found) + "\n")
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:
-        as_table(outcome, ReportConsole())
+        as_table(outcome, ReportConsole(), found)
     return _exit_code(is_good=outcome.is_good, is_empty=outcome.is_empty)
 
 
@@ -125,23 +139,21 @@ def _exit_code(*, is_good: bool, is_empty: bool) -> int:
     return 0 if is_good else EXIT_CODES["nothingToPlace"] if is_empty else 1
 
 
-def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Callable[[int], Outcome]:
-    """Read the input once, and return what simulates it with a seed."""
-    of_cluster = None if asked.cluster is None else uvloop.run(_read_cluster(asked, asked.cluster, errors))
-    version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
-    found = _read(asked, version, errors) if asked.files or of_cluster is None else []
-    if of_cluster is not None:
-        found = of_cluster.with_files(found)
-    question = asked.question and with_objects(asked.question, found)
-    cluster = complete(found)
-    _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
-    for note in driver_notes(cluster.objects):
-        _say(errors, f"note: {note}")
-    for warning in pod_groups.warnings(cluster.objects):
-        _say(errors, warning)
+@dataclass(frozen=True, slots=True)
+class _Simulation:
+    """The input, and what simulates it."""
 
-    def run(seed: int) -> Outcome:
-        bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
+    asked: SimulateArguments
+    daemon_for: DaemonFor
+    errors: Console
+    objects: Sequence[Found]
+    version: str
+    question: WhatIfRequest | None
+
+    def run(self, cluster: Completed, seed: int, *, is_brief: bool = False) -> Outcome:
+        """Simulate a cluster with a seed; with `is_brief` without explanations, details and the data of the page."""
+        asked = self.asked
+        bar = _bar(self.errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
         with bar:
             task = bar.add_task("pods", total=None, rest="")
 
@@ -151,21 +163,40 @@ def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) 
             def simulation(clock: Clock) -> Awaitable[Outcome]:
                 return simulate(
                     cluster,
-                    lambda url, token: daemon_for(DaemonOptions(url, token, version, seed, clock)),
+                    lambda url, token: self.daemon_for(DaemonOptions(url, token, self.version, seed, clock)),
                     asked.rules,
                     clock=clock,
-                    version=version,
+                    version=self.version,
                     progress=progress,
-                    explains=asked.explains,
-                    keeps_pages=asked.output == "html",
-                    question=question,
-                    with_detail=asked.seeds is None and asked.output in {"json", "wide"},
+                    explains=asked.explains and not is_brief,
+                    keeps_pages=asked.output == "html" and not is_brief,
+                    question=self.question,
+                    with_detail=asked.seeds is None and asked.output in {"json", "wide"} and not is_brief,
                     seed=seed,
                 )
 
             return orders.run(simulation, cluster.objects)
 
-    return run
+
+def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> _Simulation:
+    """Read the input once."""
+    of_cluster = None if asked.cluster is None else uvloop.run(_read_cluster(asked, asked.cluster, errors))
+    version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
+    found = _read(asked, version, errors) if asked.files or of_cluster is None else []
+    if of_cluster is not None:
+        found = of_cluster.with_files(found)
+    return _Simulation(
+        asked, daemon_for, errors, found, version, asked.question and with_objects(asked.question, found)
+    )
+
+
+def _report(cluster: Completed, errors: Console, *, is_strict: bool) -> None:
+    """Print what the input lacks. Raises InputError if `is_strict` and an object is missing."""
+    _report_missing(cluster.missing, errors, is_strict=is_strict)
+    for note in driver_notes(cluster.objects):
+        _say(errors, f"note: {note}")
+    for warning in pod_groups.warnings(cluster.objects):
+        _say(errors, warning)
 
 
 def with_objects(question: WhatIfRequest, found: Sequence[Found]) -> WhatIfRequest:
