@@ -277,8 +277,9 @@ SCALED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "Sta
 """Kinds that `simulate --scale` changes; repeated here because the command line starts without the simulator."""
 _EXIT_CODES_OF_SIMULATE: Final = """\
 exit codes:
-  0    every pod is placed, or pending as --expect-pending says
-  1    a pod is pending, gone or placed against expectation, the configuration is refused, or the simulation failed
+  0    every pod is placed, or pending as --expect-pending says; with --nodes-needed: a number of nodes suffices
+  1    a pod is pending, gone or placed against expectation, no number of nodes suffices, the configuration is refused,
+       or the simulation failed
   2    the manifests cannot be used, or the command line is wrong
   5    nothing to place: no pod was to be scheduled, so nothing was checked
   130  the command was interrupted"""
@@ -538,6 +539,8 @@ def _add_changes(add: _Add) -> None:
     add("--cordon", type=object_name, action="append", default=[], metavar="NODE", help=cordon)
     like = "add N empty nodes like this one; may be repeated (default of N: 1)"
     add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
+    needed = "print how many more nodes like this one are needed until every pod is placed, instead of the outcome"
+    add("--nodes-needed", type=object_name, metavar="NODE", help=needed)
     scale = "give a workload N pods, such as deployment/web=5 or job/NAMESPACE/NAME=3; may be repeated"
     add("--scale", type=_scaled, action="append", default=[], metavar="KIND/NAME=N", help=scale)
 

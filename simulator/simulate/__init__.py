@@ -34,9 +34,18 @@ from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
-from simulator.simulate.planning.changes import Changes, changed
+from simulator.simulate.planning import nodes_needed
+from simulator.simulate.planning.changes import Changes, changed, node_named
 from simulator.simulate.planning.difference import Difference, difference
-from simulator.simulate.report import ReportConsole, as_html, as_json, as_table, orders_as_json, orders_as_text
+from simulator.simulate.report import (
+    ReportConsole,
+    as_html,
+    as_json,
+    as_table,
+    nodes_needed_as_json,
+    orders_as_json,
+    orders_as_text,
+)
 from simulator.simulate.run import SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
@@ -74,6 +83,8 @@ class SimulateArguments:
     """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
     changes: Changes = field(default_factory=Changes)
     """Changes of the input. With one seed the outcome is compared with that of the input as it is."""
+    nodes_like: str = ""
+    """The node of which copies are added until every pod is placed; their number is printed instead of the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,7 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     """Simulate and print the outcome; return the exit code.
 
     0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. 5: no pod is to be scheduled.
+    With `nodes_like` 0 means that a number of nodes suffices, and 1 that none does.
     With a question, the exit code is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
@@ -108,6 +120,8 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         def run(seed: int) -> Outcome:
             return replace(simulation.run(cluster, seed), abandoned=changed_input.abandoned)
 
+        if asked.nodes_like:
+            return _print_nodes_needed(asked, simulation)
         if asked.seeds is not None:
             return _print_orders(asked, run, range(asked.seed, asked.seed + asked.seeds))
         outcome = run(asked.seed)
@@ -133,6 +147,19 @@ def _print_orders(asked: SimulateArguments, run: Callable[[int], Outcome], seeds
     found = orders.Orders([orders.order(seed, run(seed)) for seed in seeds])
     sys.stdout.write(orders_as_json(found) if asked.output == "json" else orders_as_text(found))
     return _exit_code(is_good=found.fits == len(found.orders), is_empty=found.is_empty)
+
+
+def _print_nodes_needed(asked: SimulateArguments, simulation: _Simulation) -> int:
+    like = asked.nodes_like
+    node_named(simulation.objects, like, "--nodes-needed")
+
+    def simulated(added: int) -> Outcome:
+        cluster = complete(changed(simulation.objects, asked.changes.with_nodes(like, added)).objects)
+        return simulation.run(cluster, asked.seed, is_brief=True)
+
+    found = nodes_needed.nodes_needed(like, simulated)
+    sys.stdout.write(nodes_needed_as_json(found) if asked.output == "json" else printable(nodes_needed.as_text(found)))
+    return _exit_code(is_good=found.nodes is not None and not found.is_empty, is_empty=found.is_empty)
 
 
 def _exit_code(*, is_good: bool, is_empty: bool) -> int:

@@ -15,6 +15,7 @@ from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
 from simulator.simulate.planning.difference import Difference, PodDifference
+from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 SCHEMA_VERSION: Final = 2
 Count = Annotated[int, Meta(ge=0)]
@@ -300,6 +301,39 @@ class OrdersAnswer(_Part, frozen=True):
     fits: Annotated[Count, Meta(description="In how many orders everything is as expected.")]
     of: Annotated[Count, Meta(description="The number of orders.")]
     orders: Annotated[list[OrderAnswer], Meta(description="By seed.")]
+
+
+class NodesRunAnswer(_Part, frozen=True):
+    """One simulation with additional nodes."""
+
+    added: Annotated[Count, Meta(description="The number of additional nodes.")]
+    ok: Annotated[bool, Meta(description="Whether every pod is placed, or was expected to be pending.")]
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
+    placed: Count
+    reason: Annotated[str, Meta(description="The first pod that is not placed, and why; empty if `ok`.")]
+
+
+class NodesNeededAnswer(_Part, frozen=True):
+    """What `kubestow simulate --nodes-needed NODE -o json` prints. Equal inputs and seeds have equal bytes."""
+
+    schema_version: Literal[1]
+    ok: Annotated[bool, Meta(description="Whether a number of nodes suffices.")]
+    like: Annotated[Named, Meta(description="The node of which copies are added.")]
+    nodes: Annotated[Count | None, Meta(description="The least number of additional nodes; null if none suffices.")]
+    limits: Annotated[
+        list[str],
+        Meta(
+            description="What the added nodes have too little of if there is one node less, such as `cpu` or `devices`."
+        ),
+    ]
+    runs: Annotated[list[NodesRunAnswer], Meta(description="The simulations, by number of additional nodes.")]
+
+
+def nodes_needed_answer(found: NodesNeeded) -> NodesNeededAnswer:
+    """Return the number of nodes as the JSON has it."""
+    runs = [NodesRunAnswer(each.added, each.fits, each.pods, each.placed, each.reason) for each in found.runs]
+    is_good = found.nodes is not None and not found.is_empty
+    return NodesNeededAnswer(1, is_good, found.like, found.nodes, found.limits, runs)
 
 
 def orders_answer(found: Orders) -> OrdersAnswer:

@@ -16,12 +16,13 @@ from scheduler.core.decision_record import NodeScore
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
-from simulator.simulate.answer import answer, orders_answer
+from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer
 from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolUse
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Order, Orders
 from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
 from simulator.simulate.planning.difference import Difference, lines
+from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 ROWS: Final = 40
 """With more pods than this, the rest is summed up."""
@@ -45,6 +46,11 @@ def as_json(outcome: Outcome, difference: Difference | None = None) -> str:
 def orders_as_json(found: Orders) -> str:
     """Return one indented JSON object with the outcome of each seed."""
     return msgspec.json.format(msgspec.json.encode(orders_answer(found)), indent=2).decode() + "\n"
+
+
+def nodes_needed_as_json(found: NodesNeeded) -> str:
+    """Return one indented JSON object with the number of nodes and the simulations."""
+    return msgspec.json.format(msgspec.json.encode(nodes_needed_answer(found)), indent=2).decode() + "\n"
 
 
 def orders_as_text(found: Orders) -> str:

@@ -96,7 +96,7 @@ def changed(objects: Sequence[Found], changes: Changes) -> ChangedInput:
     added = [
         copy
         for name, count in changes.add_nodes_like.items()
-        for copy in _copies(objects, _node(objects, name, "--add-node-like"), count)
+        for copy in _copies(objects, node_named(objects, name, "--add-node-like"), count)
     ]
     found = [*objects, *added]
     existing = {(each.kind, each.namespace, each.name) for each in objects}
@@ -105,7 +105,7 @@ def changed(objects: Sequence[Found], changes: Changes) -> ChangedInput:
             raise InputError(f"--add-node-like: the input has {each.kind} {each.name}, the name of a copy, already")
     for flag, names in (("--cordon", changes.cordon), ("--drain", changes.drain)):
         for name in dict.fromkeys(names):
-            node = _node(found, name, flag)
+            node = node_named(found, name, flag)
             spec = (node.value.get("spec") or {}) | {"unschedulable": True}
             found = [replace(each, value=each.value | {"spec": spec}) if each is node else each for each in found]
     for scale in changes.scale:
@@ -115,7 +115,8 @@ def changed(objects: Sequence[Found], changes: Changes) -> ChangedInput:
     return _drained(found, frozenset(changes.drain)) if changes.drain else ChangedInput(found, {})
 
 
-def _node(objects: Sequence[Found], name: str, flag: str) -> Found:
+def node_named(objects: Sequence[Found], name: str, flag: str) -> Found:
+    """Return the node. Raises InputError, which names the flag."""
     for each in objects:
         if each.kind == "Node" and each.name == name:
             return each
