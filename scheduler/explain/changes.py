@@ -299,7 +299,9 @@ def copy_edits(node: Manifest, csi_node: Manifest | None, slices: Iterable[Manif
     if csi_node is not None:
         edits.append(Edit("create", "CSINode", copy, manifest=_csi_node(csi_node, copy)))
     for each in slices:
-        spec = each["spec"] | {"nodeName": copy, "pool": each["spec"]["pool"] | {"name": copy}}
+        pool = each["spec"]["pool"]
+        pool_name = copy if pool["name"] == name else f"{pool['name']}-{copy}"  # a driver may have several pools
+        spec = each["spec"] | {"nodeName": copy, "pool": pool | {"name": pool_name}}
         own_name = f"{each['metadata']['name']}-{copy}"
         edits.append(Edit("create", "ResourceSlice", own_name, manifest=each | {"spec": spec}))
     return tuple(edits)

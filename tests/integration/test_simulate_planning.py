@@ -231,6 +231,19 @@ def test_a_copy_has_own_devices(simulate: Simulation) -> None:
     assert sorted(nodes_of(shown).values()) == ["n1", "n1-what-if"]
 
 
+def test_a_copy_has_as_many_pools_of_a_driver_as_its_model(simulate: Simulation) -> None:
+    pools = [a_slice("n1", GPU_DRIVER, a_device("d0")).named(each).pool(each) for each in ("fast", "slow")]
+    claim = a_device_claim("a").request("r", "gpu", count=1)
+    _, shown, _ = simulate.of(
+        *(a_node("n1"), *pools, a_device_class("gpu"), claim, a_pod("a").claim("e", claim="a")),
+        flags=["--add-node-like=n1", "--cordon=n1"],
+    )
+
+    assert nodes_of(shown) == {"a": "n1-what-if"}
+    pools_of_copy = [each["pool"] for each in shown["nodes"][1]["devicePools"]]
+    assert pools_of_copy == ["fast-n1-what-if", "slow-n1-what-if"]
+
+
 def test_a_copy_of_a_node_with_an_old_slice(simulate: Simulation) -> None:
     """A slice of resource.k8s.io/v1beta1 has its devices inside `basic`."""
     node, found = gpu_node("n1")
