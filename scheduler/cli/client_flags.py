@@ -77,17 +77,17 @@ def _add_question(add: _Add) -> None:
     add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
     add("--replicas", type=_replicas, metavar="N", help="number of pods (default: that of the workload, or 1)")
     drain = "find places for the pods of a node, as if it were drained; may be repeated"
-    add("--drain", type=_name, action="append", default=[], metavar="NODE", help=drain)
+    add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
     add(
         "--cordon",
-        type=_name,
+        type=object_name,
         action="append",
         default=[],
         metavar="NODE",
         help="place no pod on this node; may be repeated",
     )
     like = "add N empty nodes like this one, at most 100 in all; may be repeated (default of N: 1)"
-    add("--add-node-like", type=_nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
+    add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
     without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"
     add("--without", type=pod_key, action="append", default=[], metavar="POD", help=without)
     _add_namespace(add, "namespace of pods and manifests that name none (default: that of the kubeconfig's context)")
@@ -105,7 +105,7 @@ def _add_access(add: _Add) -> None:
     namespace = f"namespace of the scheduler's pods (default {default.resource_namespace})"
     add("--scheduler-namespace", type=_label, default=default.resource_namespace, metavar="NS", help=namespace)
     name = f"name of the scheduler's Lease; the chart names it after its release (default {default.resource_name})"
-    add("--lease-name", type=_name, default=default.resource_name, metavar="NAME", help=name)
+    add("--lease-name", type=object_name, default=default.resource_name, metavar="NAME", help=name)
     elsewhere = "namespace of the Lease (default: --scheduler-namespace)"
     add("--lease-namespace", type=_label, metavar="NS", help=elsewhere)
     server = "address of a scheduler outside of the cluster, such as https://127.0.0.1:10259"
@@ -120,15 +120,17 @@ def _add_access(add: _Add) -> None:
 def pod_key(text: str) -> tuple[str, str]:
     """Parse [NAMESPACE/]POD; the namespace is "" if none is named."""
     namespace, slash, name = text.rpartition("/")
-    return _label(namespace) if slash else "", _name(name)
+    return _label(namespace) if slash else "", object_name(name)
 
 
-def _nodes_like(text: str) -> tuple[str, int]:
+def nodes_like(text: str) -> tuple[str, int]:
+    """Parse NODE[=N]; N is 1 if it is missing."""
     name, equals, count = text.partition("=")
-    return _name(name), _count(count, NODES_MAX) if equals else 1
+    return object_name(name), _count(count, NODES_MAX) if equals else 1
 
 
-def _name(text: str) -> str:
+def object_name(text: str) -> str:
+    """Parse the name of an object whose names are DNS subdomains, such as a node."""
     from scheduler.api.meta import subdomain
 
     return _checked(text, subdomain(text))

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
-from scheduler.cli.client_flags import add_client_commands
+from scheduler.cli.client_flags import add_client_commands, nodes_like, object_name
 from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, minor_version
@@ -273,10 +273,13 @@ exit codes:
   1    the configuration is refused, the daemon cannot start, the lease is lost, or a part of the daemon failed
 {_USAGE_ERRORS}
   130  stopped at once by a second signal"""
+SCALED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
+"""Kinds that `simulate --scale` changes; repeated here because the command line starts without the simulator."""
 _EXIT_CODES_OF_SIMULATE: Final = """\
 exit codes:
-  0    every pod is placed, or pending as --expect-pending says
-  1    a pod is pending or placed against expectation, the configuration is refused, or the simulation failed
+  0    every pod is placed, or pending as --expect-pending says; with --nodes-needed: a number of nodes suffices
+  1    a pod is pending, gone or placed against expectation, no number of nodes suffices, the configuration is refused,
+       or the simulation failed
   2    the manifests cannot be used, or the command line is wrong
   5    nothing to place: no pod was to be scheduled, so nothing was checked
   130  the command was interrupted"""
@@ -526,6 +529,32 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     _add_feature_gates(add)
     _add_emulated_version(add, f"that of the cluster with --from-cluster, else {DEFAULT_VERSION}")
     _add_cluster(simulate.add_argument_group("input from a cluster").add_argument)
+    _add_changes(simulate.add_argument_group("changes of the cluster, whose effect is printed").add_argument)
+
+
+def _add_changes(add: _Add) -> None:
+    drain = "find other nodes for the pods of this node, and place no pod on it; may be repeated"
+    add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
+    cordon = "place no pod on this node; may be repeated"
+    add("--cordon", type=object_name, action="append", default=[], metavar="NODE", help=cordon)
+    like = "add N empty nodes like this one; may be repeated (default of N: 1)"
+    add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
+    needed = "print how many more nodes like this one are needed until every pod is placed, instead of the outcome"
+    add("--nodes-needed", type=object_name, metavar="NODE", help=needed)
+    scale = "give a workload N pods, such as deployment/web=5 or job/NAMESPACE/NAME=3; may be repeated"
+    add("--scale", type=_scaled, action="append", default=[], metavar="KIND/NAME=N", help=scale)
+
+
+def _scaled(text: str) -> tuple[str, str, str, int]:
+    """Parse KIND/[NAMESPACE/]NAME=N; the kind in any case."""
+    workload, equals, count = text.rpartition("=")
+    kind, *names = workload.split("/")
+    kinds = {each.lower(): each for each in SCALED_KINDS}
+    if not equals or len(names) not in {1, 2} or not all(names):
+        raise argparse.ArgumentTypeError(f"expected KIND/NAME=N or KIND/NAMESPACE/NAME=N, got {text!r}")
+    if kind.lower() not in kinds:
+        raise argparse.ArgumentTypeError(f"{kind!r} cannot be scaled: expected one of {', '.join(SCALED_KINDS)}")
+    return kinds[kind.lower()], names[0] if len(names) == 2 else "", names[-1], number_from(count, least=0)
 
 
 def _add_cluster(add: _Add) -> None:

@@ -349,9 +349,14 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
-    if arguments.seeds and (arguments.explain or arguments.output in {"html", "wide"}):
+    several = "--nodes-needed" if arguments.nodes_needed else "--seeds" if arguments.seeds else ""
+    if arguments.seeds and arguments.nodes_needed:
+        print("kubestow simulate: --seeds cannot be used with --nodes-needed; use --seed", file=sys.stderr)
+        return 2
+    if several and (arguments.explain or arguments.output in {"html", "wide"}):
         one = "--explain" if arguments.explain else f"-o {arguments.output}"
-        why = f"{one} cannot be used with --seeds, which prints no single outcome; use --seed"
+        hint = "; use --seed" if arguments.seeds else ""
+        why = f"{one} cannot be used with {several}, which prints no single outcome{hint}"
         print(f"kubestow simulate: {why}", file=sys.stderr)
         return 2
     from scheduler.metrics import logs
@@ -384,6 +389,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
         emulated_version=arguments.emulated_version or "",
         seed=arguments.seed,
         seeds=arguments.seeds,
+        changes=simulate.Changes.of(arguments.add_node_like, arguments.drain, arguments.cordon, arguments.scale),
+        nodes_like=arguments.nodes_needed or "",
     )
     return simulate.main(asked, daemon)
 

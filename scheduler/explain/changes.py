@@ -274,26 +274,37 @@ def _victims(site: Site, short: Requests) -> Iterator[list[PodInfo]]:
 def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
     """Add a node like this one, with its CSINode, its own devices, and the pods that stay on it. `number` names several copies."""
     name = node.metadata.name
-    copy = f"{name}-what-if" if number == 1 else f"{name}-what-if-{number}"
-    manifest = plain(node)
-    labels = {key: copy if value == name else value for key, value in manifest["metadata"].get("labels", {}).items()}
+    csi_node = cluster.volumes.csi_nodes.get(name)
+    slices = (plain(each) for each in cluster.devices.slices() if each.spec.node_name == name)
+    edits = copy_edits(plain(node), None if csi_node is None else plain(csi_node), slices, number)
+    return [Change(ADD_NODE, Actor.ADMINISTRATOR, 6, f"add a node like {name}", edits)]
+
+
+def copy_name(node: str, number: int) -> str:
+    """Return the name of a copy of this node; numbers begin with 1."""
+    return f"{node}-what-if" if number == 1 else f"{node}-what-if-{number}"
+
+
+def copy_edits(node: Manifest, csi_node: Manifest | None, slices: Iterable[Manifest], number: int) -> tuple[Edit, ...]:
+    """Return the creation of a copy of the node, its CSINode and its slices. Labels with the node's name get that of the copy."""
+    name = node["metadata"]["name"]
+    copy = copy_name(name, number)
+    labels = {key: copy if value == name else value for key, value in node["metadata"].get("labels", {}).items()}
     empty: Manifest = {
         "metadata": {"labels": labels},
-        "spec": manifest.get("spec", {}),
-        "status": manifest.get("status", {}),
+        "spec": node.get("spec", {}),
+        "status": node.get("status", {}),
     }
     edits = [Edit("create", "Node", copy, manifest=empty, like=name)]
-    csi_node = cluster.volumes.csi_nodes.get(name)
     if csi_node is not None:
-        edits.append(Edit("create", "CSINode", copy, manifest=_csi_node(plain(csi_node), copy)))
-    for each in cluster.devices.slices():
-        if each.spec.node_name == name:
-            body = plain(each)
-            spec = body["spec"] | {"nodeName": copy, "pool": body["spec"]["pool"] | {"name": copy}}
-            edits.append(
-                Edit("create", "ResourceSlice", f"{each.metadata.name}-{copy}", manifest=body | {"spec": spec})
-            )
-    return [Change(ADD_NODE, Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
+        edits.append(Edit("create", "CSINode", copy, manifest=_csi_node(csi_node, copy)))
+    for each in slices:
+        pool = each["spec"]["pool"]
+        pool_name = copy if pool["name"] == name else f"{pool['name']}-{copy}"  # a driver may have several pools
+        spec = each["spec"] | {"nodeName": copy, "pool": pool | {"name": pool_name}}
+        own_name = f"{each['metadata']['name']}-{copy}"
+        edits.append(Edit("create", "ResourceSlice", own_name, manifest=each | {"spec": spec}))
+    return tuple(edits)
 
 
 def _csi_node(manifest: Manifest, node: str) -> Manifest:

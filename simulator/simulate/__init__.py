@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -37,12 +37,24 @@ from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
-from simulator.simulate.report import ReportConsole, as_html, as_json, as_table, orders_as_json, orders_as_text
+from simulator.simulate.planning import nodes_needed
+from simulator.simulate.planning.changes import Changes, changed, node_named
+from simulator.simulate.planning.difference import Difference, difference
+from simulator.simulate.report import (
+    ReportConsole,
+    as_html,
+    as_json,
+    as_table,
+    nodes_needed_as_json,
+    orders_as_json,
+    orders_as_text,
+)
 from simulator.simulate.run import Progress as PodProgress, SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
 __all__ = [
     "DEFAULT_SEED",
+    "Changes",
     "ClusterOptions",
     "DaemonFor",
     "DaemonOptions",
@@ -86,6 +98,10 @@ class SimulateArguments:
     """From which each draw follows, such as that of one of several equal nodes."""
     seeds: int | None = None
     """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
+    changes: Changes = field(default_factory=Changes)
+    """Changes of the input. With one seed the outcome is compared with that of the input as it is."""
+    nodes_like: str = ""
+    """The node of which copies are added until every pod is placed; their number is printed instead of the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +153,27 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     """Simulate and print the outcome; return the exit code.
 
     0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. 5: no pod is to be scheduled.
+    With `nodes_like` 0 means that a number of nodes suffices, and 1 that none does.
     With a question, the exit code is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
+    found: Difference | None = None
     try:
-        run = _prepared(asked, daemon_for, errors)
+        simulation = _prepared(asked, daemon_for, errors)
+        changed_input = changed(simulation.objects, asked.changes)
+        cluster = complete(changed_input.objects)
+        _report(cluster, errors, is_strict=asked.is_strict)
+
+        def run(seed: int) -> Outcome:
+            return dataclasses.replace(simulation.run(cluster, seed), abandoned=changed_input.abandoned)
+
+        if asked.nodes_like:
+            return _print_nodes_needed(asked, simulation)
         if asked.seeds is not None:
             return _print_orders(asked, run, range(asked.seed, asked.seed + asked.seeds))
         outcome = run(asked.seed)
+        if texts := asked.changes.texts:
+            found = difference(texts, simulation.run(complete(simulation.objects), asked.seed, is_brief=True), outcome)
     except InputError as wrong:
         _say(errors, str(wrong))
         return 2 if asked.question is None else EXIT_CODES["unreadable"]
@@ -153,11 +182,11 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         sys.stdout.write(as_json_ if asked.output == "json" else what_if_as_text(outcome.what_if))
         return outcome.what_if.exit_code
     if asked.output == "json":
-        sys.stdout.write(as_json(outcome) + "\n")
+        sys.stdout.write(as_json(outcome, found) + "\n")
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:
-        as_table(outcome, ReportConsole())
+        as_table(outcome, ReportConsole(), found)
     return _exit_code(is_good=outcome.is_good, is_empty=outcome.is_empty)
 
 
@@ -167,27 +196,37 @@ def _print_orders(asked: SimulateArguments, run: Callable[[int], Outcome], seeds
     return _exit_code(is_good=found.fits == len(found.orders), is_empty=found.is_empty)
 
 
+def _print_nodes_needed(asked: SimulateArguments, simulation: _Simulation) -> int:
+    like = asked.nodes_like
+    node_named(simulation.objects, like, "--nodes-needed")
+
+    def simulated(added: int) -> Outcome:
+        cluster = complete(changed(simulation.objects, asked.changes.with_nodes(like, added)).objects)
+        return simulation.run(cluster, asked.seed, is_brief=True)
+
+    found = nodes_needed.nodes_needed(like, simulated)
+    sys.stdout.write(nodes_needed_as_json(found) if asked.output == "json" else printable(nodes_needed.as_text(found)))
+    return _exit_code(is_good=found.nodes is not None and not found.is_empty, is_empty=found.is_empty)
+
+
 def _exit_code(*, is_good: bool, is_empty: bool) -> int:
     return 0 if is_good else EXIT_CODES["nothingToPlace"] if is_empty else 1
 
 
-def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Callable[[int], Outcome]:
-    """Read the input once, and return what simulates it with a seed."""
-    of_cluster = None if asked.cluster is None else uvloop.run(_read_cluster(asked, asked.cluster, errors))
-    version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
-    found = _read(asked, version, errors) if asked.files or of_cluster is None else []
-    if of_cluster is not None:
-        found = of_cluster.with_files(found)
-    question = asked.question and with_objects(asked.question, found)
-    cluster = complete(found)
-    _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
-    for note in driver_notes(cluster.objects):
-        _say(errors, f"note: {note}")
-    for warning in pod_groups.warnings(cluster.objects):
-        _say(errors, warning)
+@dataclass(frozen=True, slots=True)
+class _Simulation:
+    """The input, and what simulates it."""
 
-    def run(seed: int) -> Outcome:
-        bar = _bar(errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
+    asked: SimulateArguments
+    daemon_for: DaemonFor
+    errors: Console
+    objects: Sequence[Found]
+    version: str
+    question: WhatIfRequest | None
+
+    def run(self, cluster: Completed, seed: int, *, is_brief: bool = False) -> Outcome:
+        """Simulate a cluster with a seed; with `is_brief` without explanations, details and the data of the page."""
+        bar = _bar(self.errors, "scheduling", MofNCompleteColumn(), TextColumn("{task.fields[rest]}"))
         with bar:
             task = bar.add_task("pods", total=None, rest="")
 
@@ -195,10 +234,35 @@ def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) 
                 bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
             return outcome_of(
-                cluster, daemon_for, asked, version=version, seed=seed, progress=progress, question=question
+                cluster,
+                self.daemon_for,
+                dataclasses.replace(self.asked, explains=False, output="table") if is_brief else self.asked,
+                version=self.version,
+                seed=seed,
+                progress=progress,
+                question=self.question,
             )
 
-    return run
+
+def _prepared(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> _Simulation:
+    """Read the input once."""
+    of_cluster = None if asked.cluster is None else uvloop.run(_read_cluster(asked, asked.cluster, errors))
+    version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
+    found = _read(asked, version, errors) if asked.files or of_cluster is None else []
+    if of_cluster is not None:
+        found = of_cluster.with_files(found)
+    return _Simulation(
+        asked, daemon_for, errors, found, version, asked.question and with_objects(asked.question, found)
+    )
+
+
+def _report(cluster: Completed, errors: Console, *, is_strict: bool) -> None:
+    """Print what the input lacks. Raises InputError if `is_strict` and an object is missing."""
+    _report_missing(cluster.missing, errors, is_strict=is_strict)
+    for note in driver_notes(cluster.objects):
+        _say(errors, f"note: {note}")
+    for warning in pod_groups.warnings(cluster.objects):
+        _say(errors, warning)
 
 
 def outcome_of(  # noqa: PLR0913 (the parts of one simulation)

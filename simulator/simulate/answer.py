@@ -14,6 +14,8 @@ from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolum
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
+from simulator.simulate.planning.difference import Difference, PodDifference
+from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 SCHEMA_VERSION: Final = 2
 Count = Annotated[int, Meta(ge=0)]
@@ -225,6 +227,35 @@ class ResourceAnswer(_Part, frozen=True):
     emptiest: NodeShare
 
 
+class PodDifferenceAnswer(_Part, frozen=True):
+    """A pod whose node differs."""
+
+    pod: PodName
+    before: Annotated[Named | None, Meta(description="Its node without the changes; null for none.")]
+    after: Annotated[Named | None, Meta(description="Its node with the changes; null for none.")]
+    reason: Annotated[str, Meta(description="Why it has no node after the changes; empty if it has one.")]
+
+
+class GroupDifferenceAnswer(_Part, frozen=True):
+    """A group of which another number of pods is placed."""
+
+    before: Annotated[GroupAnswer | None, Meta(description="Null if it does not exist.")]
+    after: Annotated[GroupAnswer | None, Meta(description="Null if it does not exist.")]
+
+
+class PlanAnswer(_Part, frozen=True):
+    """The changes of the cluster, and what they change."""
+
+    changes: Annotated[list[Named], Meta(description="One phrase for each change.")]
+    before: Annotated[Summary, Meta(description="The summary of the cluster without the changes.")]
+    unplaced: Annotated[list[PodDifferenceAnswer], Meta(description="Pods with a node before and not after.")]
+    placed: Annotated[list[PodDifferenceAnswer], Meta(description="Pods with a node after and not before.")]
+    moved: Annotated[
+        list[PodDifferenceAnswer], Meta(description="Pods that had a node in the input and have another one after.")
+    ]
+    groups: list[GroupDifferenceAnswer]
+
+
 class Answer(_Part, frozen=True):
     """What `kubestow simulate -o json` prints. Equal inputs and seeds have equal bytes."""
 
@@ -245,6 +276,10 @@ class Answer(_Part, frozen=True):
     device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to no single node.")]
     explanations: Annotated[
         list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
+    ]
+    plan: Annotated[
+        PlanAnswer | None,
+        Meta(description="With changes such as `--drain`, which the rest of the answer includes; null without."),
     ]
 
 
@@ -268,13 +303,46 @@ class OrdersAnswer(_Part, frozen=True):
     orders: Annotated[list[OrderAnswer], Meta(description="By seed.")]
 
 
+class NodesRunAnswer(_Part, frozen=True):
+    """One simulation with additional nodes."""
+
+    added: Annotated[Count, Meta(description="The number of additional nodes.")]
+    ok: Annotated[bool, Meta(description="Whether every pod is placed, or was expected to be pending.")]
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
+    placed: Count
+    reason: Annotated[str, Meta(description="The first pod that is not placed, and why; empty if `ok`.")]
+
+
+class NodesNeededAnswer(_Part, frozen=True):
+    """What `kubestow simulate --nodes-needed NODE -o json` prints. Equal inputs and seeds have equal bytes."""
+
+    schema_version: Literal[1]
+    ok: Annotated[bool, Meta(description="Whether a number of nodes suffices.")]
+    like: Annotated[Named, Meta(description="The node of which copies are added.")]
+    nodes: Annotated[Count | None, Meta(description="The least number of additional nodes; null if none suffices.")]
+    limits: Annotated[
+        list[str],
+        Meta(
+            description="What the added nodes have too little of if there is one node less, such as `cpu` or `devices`."
+        ),
+    ]
+    runs: Annotated[list[NodesRunAnswer], Meta(description="The simulations, by number of additional nodes.")]
+
+
+def nodes_needed_answer(found: NodesNeeded) -> NodesNeededAnswer:
+    """Return the number of nodes as the JSON has it."""
+    runs = [NodesRunAnswer(each.added, each.fits, each.pods, each.placed, each.reason) for each in found.runs]
+    is_good = found.nodes is not None and not found.is_empty
+    return NodesNeededAnswer(1, is_good, found.like, found.nodes, found.limits, runs)
+
+
 def orders_answer(found: Orders) -> OrdersAnswer:
     """Return the outcomes of several seeds as the JSON has them."""
     rows = [OrderAnswer(each.seed, each.is_good, each.pods, each.placed, list(each.problems)) for each in found.orders]
     return OrdersAnswer(1, found.fits == len(rows), found.fits, len(rows), rows)
 
 
-def answer(outcome: Outcome) -> Answer:
+def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
     """Return the outcome as the JSON has it."""
     used = outcome.detail or Detail({}, (), ())
     return Answer(
@@ -301,7 +369,28 @@ def answer(outcome: Outcome) -> Answer:
         nodes=[_node(each) for each in used.nodes],
         device_pools=[_pool(each) for each in used.pools],
         explanations=list(outcome.explanations),
+        plan=None if difference is None else _plan(difference),
     )
+
+
+def _plan(found: Difference) -> PlanAnswer:
+    return PlanAnswer(
+        changes=list(found.changes),
+        before=_summary(found.before),
+        unplaced=[_pod_difference(each) for each in found.unplaced],
+        placed=[_pod_difference(each) for each in found.placed],
+        moved=[_pod_difference(each) for each in found.moved],
+        groups=[
+            GroupDifferenceAnswer(
+                None if each.before is None else _group(each.before), None if each.after is None else _group(each.after)
+            )
+            for each in found.groups
+        ],
+    )
+
+
+def _pod_difference(each: PodDifference) -> PodDifferenceAnswer:
+    return PodDifferenceAnswer(each.pod, each.before or None, each.after or None, each.why)
 
 
 def _summary(outcome: Outcome) -> Summary:

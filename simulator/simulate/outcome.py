@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -170,6 +170,10 @@ class Outcome:
     """The data of the page /ui at the end, with `-o html`."""
     what_if: WhatIfAnswer | None = None
     """The answer to the question of `kubestow what-if`."""
+    bound: Mapping[str, str] = field(default_factory=dict)
+    """The node of each pod that has one, also of pods of the input, by namespace/name."""
+    abandoned: Mapping[str, str] = field(default_factory=dict)
+    """Pods of drained nodes that are gone, by namespace/name, and why."""
 
     @property
     def placed(self) -> int:
@@ -179,13 +183,14 @@ class Outcome:
     def problems(self) -> list[str]:
         """Return differences from the expectation, one sentence each."""
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
+        abandoned = [f"{pod} is gone: {why}" for pod, why in self.abandoned.items()]
         empty = [NOTHING_TO_PLACE] if self.is_empty else []
-        return [*(each.problem for each in self.placements if each.problem), *refused, *empty]
+        return [*(each.problem for each in self.placements if each.problem), *refused, *abandoned, *empty]
 
     @property
     def is_empty(self) -> bool:
-        """Whether no pod was to be scheduled, and no workload lacks pods."""
-        return not self.placements and not any(each.refused for each in self.workloads)
+        """Whether no pod was to be scheduled, and neither a workload nor a drained node lost pods."""
+        return not (self.placements or self.abandoned or any(each.refused for each in self.workloads))
 
     @property
     def is_good(self) -> bool:

@@ -16,11 +16,13 @@ from scheduler.core.decision_record import NodeScore
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
-from simulator.simulate.answer import answer, orders_answer
+from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer
 from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolUse
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Order, Orders
 from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
+from simulator.simulate.planning.difference import Difference, lines
+from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 ROWS: Final = 40
 """With more pods than this, the rest is summed up."""
@@ -36,14 +38,19 @@ class ReportConsole(Console):
         raise  # noqa: PLE0704 (the error is being handled)
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(outcome: Outcome, difference: Difference | None = None) -> str:
     """Return one indented JSON object."""
-    return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(answer(outcome, difference)), indent=2).decode()
 
 
 def orders_as_json(found: Orders) -> str:
     """Return one indented JSON object with the outcome of each seed."""
     return msgspec.json.format(msgspec.json.encode(orders_answer(found)), indent=2).decode() + "\n"
+
+
+def nodes_needed_as_json(found: NodesNeeded) -> str:
+    """Return one indented JSON object with the number of nodes and the simulations."""
+    return msgspec.json.format(msgspec.json.encode(nodes_needed_answer(found)), indent=2).decode() + "\n"
 
 
 def orders_as_text(found: Orders) -> str:
@@ -79,8 +86,8 @@ def as_html(outcome: Outcome) -> bytes:
     return as_file(outcome.pages, outcome.explanations, result)
 
 
-def as_table(outcome: Outcome, console: Console) -> None:
-    """Print pods, workloads and nodes; times and verdict come last.
+def as_table(outcome: Outcome, console: Console, difference: Difference | None = None) -> None:
+    """Print pods, workloads and nodes; then the difference that changes make; times and verdict come last.
 
     On a terminal: tables, with the first `ROWS` placed pods, and pending pods by reason. In a pipe: one line per pod,
     which is never folded. Each pod is named once.
@@ -95,6 +102,9 @@ def as_table(outcome: Outcome, console: Console) -> None:
             console.print(_text(line), soft_wrap=True)
     for each in outcome.explanations:
         console.print(Text(f"\n{as_text(each)}"), soft_wrap=True)
+    if difference is not None:
+        for line in lines(difference, ROWS if console.is_terminal else None):
+            console.print(_text(line), soft_wrap=True)
     for text in _closing(outcome):
         console.print(text, soft_wrap=not console.is_terminal)
 
@@ -334,6 +344,7 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     if pending:
         lines.append(_text(f"pending and not expected to be (--expect-pending): {counted(pending, 'pod')}", "red"))
     shown = [each.problem for each in unexpected if each.node]
+    shown += [f"{pod} is gone: {why}" for pod, why in outcome.abandoned.items()]
     lines += [_text(problem, "red") for problem in shown[:PROBLEMS]]
     if len(shown) > PROBLEMS:
         lines.append(_text(f"… and {len(shown) - PROBLEMS} more", "red"))

@@ -275,6 +275,7 @@ def _outcome(
         victims=victims(gone.values(), _preemptors(server), ours, pods),
         workloads=lineage.rows(workloads.tallies, existing=world.existing, leaving=world.leaving),
         groups=group_rows(server, pods.values(), tracker.ours, world.positions),
+        bound={key: pod.spec.node_name for key, pod in pods.items() if pod.spec.node_name and not pod.is_terminal},
     )
 
 

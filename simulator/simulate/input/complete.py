@@ -107,7 +107,7 @@ def complete(found: Sequence[Found]) -> Completed:
         return _pod(pod, classes, admission)
 
     kept = [each for each in found if not _is_dropped(each)]
-    left_out = tuple(each for each in kept if each.kind == "Pod" and _is_leaving(each))
+    left_out = tuple(each for each in kept if each.kind == "Pod" and is_leaving(each))
     gone = {id(each) for each in left_out}
     completed, mistakes = _all_completed((each for each in kept if id(each) not in gone), admit)
     missing = missing_references(completed, known=(*found, *classes.made_up()))
@@ -135,7 +135,8 @@ def _is_dropped(found: Found) -> bool:
     return found.name in SYSTEM_PRIORITIES if found.kind == "PriorityClass" else found.kind in ADMITTING
 
 
-def _is_leaving(found: Found) -> bool:
+def is_leaving(found: Found) -> bool:
+    """Return whether the pod has finished or is being deleted."""
     phase = (found.value.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed") or found.value["metadata"].get("deletionTimestamp") is not None
 
@@ -180,7 +181,7 @@ def _with_selector(found: Found) -> Manifest:
 def _completed(found: Found, admit: Callable[[Found], Found]) -> Found:
     match found.kind:
         case "Node":
-            return _node(found)
+            return completed_node(found)
         case "Pod":
             return admit(found)
         case kind if kind in RESOURCES and kind != "CronJob":
@@ -193,7 +194,8 @@ def _completed(found: Found, admit: Callable[[Found], Found]) -> Found:
             return found
 
 
-def _node(found: Found) -> Found:
+def completed_node(found: Found) -> Found:
+    """Give a node that was written by hand its defaults. Raises InputError."""
     status = found.value.get("status") or {}
     allocatable = status.get("allocatable") or status.get("capacity")
     if not isinstance(allocatable, dict):

@@ -1,0 +1,121 @@
+"""Compare the outcome of a changed cluster with that of the cluster as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scheduler.core.terminal import counted
+from simulator.simulate.group_rows import GroupRow
+from simulator.simulate.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PodDifference:
+    """A pod whose node differs. A node is "" if the pod has none."""
+
+    pod: str
+    before: str
+    after: str
+    why: str = ""
+    """Why it has no node; "" if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDifference:
+    """A group with another number of placed pods. A side is None if the group did not exist."""
+
+    before: GroupRow | None
+    after: GroupRow | None
+
+    @property
+    def row(self) -> GroupRow:
+        """Return the group after the changes, or before if it is gone."""
+        row = self.after or self.before
+        assert row is not None
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The changes, and what they change."""
+
+    changes: Sequence[str]
+    before: Outcome
+    after: Outcome
+    unplaced: Sequence[PodDifference]
+    """Pods with a node before and not after."""
+    placed: Sequence[PodDifference]
+    """Pods with a node after and not before."""
+    moved: Sequence[PodDifference]
+    """Pods that had a node in the input, and have another one after the changes."""
+    groups: Sequence[GroupDifference]
+
+
+def difference(changes: Sequence[str], before: Outcome, after: Outcome) -> Difference:
+    """Compare two outcomes by the names of pods, in linear time."""
+    was, now = before.bound, after.bound
+    placed_here = {each.pod for each in before.placements}
+    return Difference(
+        changes,
+        before,
+        after,
+        unplaced=[PodDifference(pod, node, "", why) for pod, node, why in _unplaced(before, after)],
+        placed=[PodDifference(pod, "", node) for pod, node in now.items() if pod not in was],
+        moved=[
+            PodDifference(pod, was[pod], node)
+            for pod, node in now.items()
+            if pod in was and was[pod] != node and pod not in placed_here
+        ],
+        groups=_groups(before, after),
+    )
+
+
+def _unplaced(before: Outcome, after: Outcome) -> Iterator[tuple[str, str, str]]:
+    pending = {each.pod: " ".join((each.message or each.reason).split()) for each in after.placements if not each.node}
+    victims = {each.pod: f"preempted for {each.preemptor or 'another pod'}" for each in after.victims}
+    for pod, node in before.bound.items():
+        if pod in after.bound:
+            continue
+        gone = after.abandoned.get(pod) or victims.get(pod) or "does not exist any more"
+        yield pod, node, pending.get(pod, gone)
+
+
+def _groups(before: Outcome, after: Outcome) -> list[GroupDifference]:
+    was, now = ({row.group: row for row in each.groups} for each in (before, after))
+    pairs = [GroupDifference(was.get(group), now.get(group)) for group in dict.fromkeys([*was, *now])]
+    return [each for each in pairs if _counts(each.before) != _counts(each.after)]
+
+
+def _counts(row: GroupRow | None) -> tuple[int, bool]:
+    return (row.placed, row.is_started) if row is not None else (0, False)
+
+
+def lines(found: Difference, most: int | None) -> Iterator[str]:
+    """Yield the difference as text, with at most this many pods of each kind; None for all."""
+    yield f"changes: {', '.join(found.changes)}"
+    yield f"before: {_summary(found.before)}"
+    yield f"after:  {_summary(found.after)}"
+    signs = (("-", found.unplaced), ("+", found.placed), ("~", found.moved))
+    for sign, pods in signs:
+        for each in pods[:most]:
+            change = f"{each.before or 'no node'} → {each.after or 'no node'}"
+            yield f"{sign} {each.pod}  {change}{f': {each.why}' if each.why else ''}"
+        if len(pods[:most]) < len(pods):
+            yield f"{sign} … and {len(pods) - len(pods[:most])} more; all of them with -o json"
+    for group in found.groups:
+        yield f"group {group.row.group.key}  {_state(group.before)} → {_state(group.after)}"
+    if not (found.unplaced or found.placed or found.moved or found.groups):
+        yield "no pod changes its node"
+
+
+def _summary(outcome: Outcome) -> str:
+    pending = len(outcome.placements) - outcome.placed
+    with_node = f"{counted(len(outcome.bound), 'pod')} on {counted(outcome.nodes, 'node')}, {pending} pending"
+    return with_node + (f", {len(outcome.victims)} preempted" if outcome.victims else "")
+
+
+def _state(row: GroupRow | None) -> str:
+    if row is None:
+        return "no pods"
+    return f"{row.placed} of {counted(row.pods, 'pod')} placed{'' if row.is_started else ', not started'}"
