@@ -18,7 +18,7 @@ first, and pools that several nodes see do not count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
@@ -111,7 +111,7 @@ class _Typical:
         can_run &= free_milli_cpu[:, None] >= self.milli_cpu
         is_usable = np.logical_or.reduceat(suffices, self.starts, axis=1)
         usable = np.where(is_usable, free[:, None, :], 0.0).sum(axis=2)
-        # The devices of so many pods as the free CPUs suffice for. FGD only asks whether they suffice for one pod, and
+        # The free CPUs limit the number of such pods, and with it the usable amount. FGD checks them for one pod only, and
         # sees too late that devices will be left without CPUs.
         needed = self.counts * np.where(suffices, needs, 0.0).max(axis=2)
         with_cpu = np.add.reduceat(needed, self.starts, axis=1) * (free_milli_cpu[:, None] / self.milli_cpu)
@@ -162,7 +162,7 @@ class NodeFragmentation:
 
     def note(self, pod: PodInfo, demand: ClaimsToAllocate) -> None:
         """Count a pod among those from which the typical pods are taken."""
-        if any(True for _ in _requests(demand)) and self._pods.note(pod.uid, _shape(pod, demand)):
+        if next(_requests(demand), None) is not None and self._pods.note(pod.uid, _shape(pod, demand)):
             self._typical = _Typical(self._pods.shapes)
 
     def score(self, pod: PodInfo, demand: ClaimsToAllocate | None, nodes: NodeSet) -> Work[Scores]:
@@ -207,7 +207,12 @@ class NodeFragmentation:
         stale = slots[column.at[slots] < self._changed_at[slots]]
         alike: dict[int, list[int]] = {}
         for at, slot in enumerate(stale.tolist()):
-            alike.setdefault(len(self._units_of(slot).free), []).append(slot)
+            units = self._units_of(slot)
+            alike.setdefault(len(units.free), []).append(slot)
+            yield from _select(_requests(shape.demand), units.devices)
+            if units.content not in typical.needs:
+                yield from _select(typical.rows, units.devices)
+                typical.needs[units.content] = self._needs_of(typical.rows, units)
             if at % _NODES_PER_STEP == 0:
                 yield
         for count, group in alike.items():
@@ -225,9 +230,6 @@ class NodeFragmentation:
         for request_data in _requests(shape.demand):
             needs = {each.content: self._needs_of((request_data,), each)[0] for each in units}
             _take(free, np.stack([needs[each.content] for each in units]), request_data)
-        for each in units:
-            if each.content not in typical.needs:
-                typical.needs[each.content] = self._needs_of(typical.rows, each)
         free_milli_cpu = self._nodes.allocatable[CPU_ROW, slots] - self._nodes.requested[CPU_ROW, slots]
         needs_of_rows = np.stack([typical.needs[each.content] for each in units])
         return typical.fragmentation(free, needs_of_rows, free_milli_cpu - shape.milli_cpu)
@@ -276,14 +278,21 @@ def _requests(demand: ClaimsToAllocate | None) -> Iterator[RequestData]:
                 yield first
 
 
+def _select(rows: Iterable[RequestData], devices: NodeDevices) -> Work[None]:
+    """Evaluate the selectors in steps, because an expression can take long."""
+    for request_data in rows:
+        if request_data.selectors is not None:
+            yield from request_data.selectors.evaluating(each.kind for each in devices.devices)
+
+
 def _take(free: Amounts, needs: Amounts, request_data: RequestData) -> None:
     """Take the fullest units that suffice, as the order of `pack` does. `free` and `needs` are node × unit."""
     suffices = free >= needs - _EPSILON
     count = free.shape[1] if request_data.is_all else request_data.spec.count
     fullest = np.argsort(np.where(suffices, free, np.inf), axis=1, kind="stable")[:, :count]
     taken = np.where(suffices, needs, 0.0)
-    left = np.take_along_axis(free - taken, fullest, axis=1)
-    np.put_along_axis(free, fullest, np.maximum(left, 0.0), axis=1)
+    remaining = np.take_along_axis(free - taken, fullest, axis=1)
+    np.put_along_axis(free, fullest, np.maximum(remaining, 0.0), axis=1)
 
 
 def _share(devices: NodeDevices, request_data: RequestData, number: int) -> float:
@@ -309,16 +318,15 @@ def _free(devices: NodeDevices, number: int) -> float:
     """Return the free fraction of a device without counters."""
     if devices.used >> number & 1:
         return 0.0
+    consumed = devices.consumed(number)  # it can name capacities that the driver no longer publishes
     capacity = devices.kind(number).capacity
-    parts = (
-        amount / whole for name, amount in devices.consumed(number).items() if (whole := capacity[name].value.nano)
-    )
+    parts = (consumed.get(name, 0) / each.value.nano for name, each in capacity.items() if each.value.nano)
     return max(0.0, 1.0 - max(parts, default=0.0))
 
 
 def _free_of_set(devices: NodeDevices, pool: int, name: str, free_counters: dict[tuple[str, str], int]) -> float:
     """Return the free fraction of a set of counters."""
-    # The mean, because the largest fraction says nothing where each slice of memory is a counter of its own.
+    # The mean, because the largest fraction says nothing where each slice of memory has a separate counter.
     counters = devices.pools[pool].counters.get(name, {})
     return _mean([max(0, free_counters[name, each]) / whole for each, whole in counters.items() if whole])
 

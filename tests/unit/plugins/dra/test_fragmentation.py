@@ -60,7 +60,7 @@ class Fragmented(World):
     def demand(self, claim: ClaimBuilder | None) -> ClaimsToAllocate | None:
         return self.parser.of((claim.typed(),)) if claim is not None else None
 
-    def asking(self, cpus: int) -> PodInfo:
+    def new_pod(self, cpus: int) -> PodInfo:
         """Return a new pod."""
         self.count += 1
         return pod_info(pod(f"p{self.count}").uid(f"uid-{self.count}").cpu(str(cpus)).typed())
@@ -70,12 +70,12 @@ class Fragmented(World):
         demand = self.demand(claim)
         assert demand is not None
         for _ in range(count):
-            self.fragmentation.note(self.asking(cpus), demand)
+            self.fragmentation.note(self.new_pod(cpus), demand)
 
     def growth(self, claim: ClaimBuilder | None, cpus: int) -> list[float]:
         """Return the growth of each node in devices."""
         present = self.cluster.nodes.present
-        scores = finish(self.fragmentation.score(self.asking(cpus), self.demand(claim), present))
+        scores = finish(self.fragmentation.score(self.new_pod(cpus), self.demand(claim), present))
         return [-int(scores[self.slot(name)]) / 1000 for name in self.cluster.nodes.names(present)]
 
     def best(self, claim: ClaimBuilder | None, cpus: int) -> list[str]:
@@ -157,6 +157,15 @@ def test_each_pod_counts_once_and_old_pods_are_forgotten() -> None:
     assert ((new, PODS_MAX),) == tuple(typical.shapes)
 
 
+def test_a_share_of_a_capacity_that_the_driver_no_longer_publishes() -> None:
+    """The rest of the device is free."""
+    half = a_claim("h").allocated(a_result("r", "a/n1/d0", share="s", consumed={"old": "500", "milli": "500"}))
+    world = Fragmented([8], gpus("n1", 1), half)
+    world.has_seen(part(500), cpus=1)
+
+    assert [0.0] == world.growth(part(500), cpus=1)
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 CLAIMS = st.sampled_from(
@@ -181,7 +190,7 @@ def test_what_is_kept_of_unchanged_nodes_is_what_a_fresh_evaluation_finds(
         world.fragmentation = used
 
         name = rng.choice(["n1", "n2", "n3"])
-        world.cluster.add_pod(placed(world.asking(cpus), name))
+        world.cluster.add_pod(placed(world.new_pod(cpus), name))
         if claim is not None:
             amount = {"milli": str(rng.choice([250, 500]))}
             result = a_result("r", f"a/{name}/d{rng.randrange(2)}", share=f"s{number}", consumed=amount)
