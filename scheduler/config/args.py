@@ -174,8 +174,10 @@ class KubestowArgs:
     """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
     require_csi_node_drivers: tuple[str, ...] = option((), upstream=())
     """CSI drivers that must be registered on a node before pods with their volumes are placed there."""
-    device_scoring: Literal["pack", "firstFit"] = option("pack", upstream="firstFit")
-    """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
+    device_scoring: Literal["pack", "firstFit", "leastFragmentation"] = option("pack", upstream="firstFit")
+    """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first.
+    `leastFragmentation`: as `pack`, and nodes score by how little of their free devices becomes unusable for typical pods.
+    """
     device_preemption: Literal["on", "none"] = option("on", upstream="none")
     """`on`: pods may be evicted for their devices. `none`: preemption does not free devices."""
     derived_nominations: Literal["on", "none"] = option("on", upstream="none")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.pictures import chart
-from tools.pictures.__main__ import PICTURES, RESULTS, ROOT, monitoring, performance
+from tools.pictures.__main__ import PICTURES, RESULTS, ROOT, monitoring, packed, performance
 
 _SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)]+\.(?:svg|png))\)")
 _PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -41,6 +41,7 @@ def test_pictures_load_nothing_from_elsewhere() -> None:
 def test_the_chart_is_drawn_from_the_results() -> None:
     """Write it with: python -m tools.pictures"""
     assert (PICTURES / "performance.svg").read_text(encoding="utf-8") == performance()
+    assert (PICTURES / "packing.svg").read_text(encoding="utf-8") == packed()
 
 
 def test_the_dashboard_is_drawn_from_the_recorded_answers() -> None:

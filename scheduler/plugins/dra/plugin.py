@@ -35,6 +35,7 @@ from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
+from scheduler.plugins.dra.fragmentation import NodeFragmentation
 from scheduler.plugins.dra.hints import DynamicResourcesHints
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
@@ -98,7 +99,7 @@ class DynamicResources:
         self._clock = handle.clock
         self._extended = ExtendedResources(self._nodes, self._devices, self._parser, gates=gates)
         self._binder = ClaimBinder(args, handle)
-        self._packs = ours.device_scoring == "pack"
+        self._packs = ours.device_scoring != "firstFit"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
         rules = AllocatorFeatures.of(gates, merges_terms=not ours.parity)
@@ -114,7 +115,10 @@ class DynamicResources:
         )
         self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
-        self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter, self._timed)
+        self._fragmentation: NodeFragmentation | None = None
+        if ours.device_scoring == "leastFragmentation":
+            self._fragmentation = NodeFragmentation(self._nodes, self._devices.on_nodes, self._devices.use, rules)
+        self._preemption = DevicePreemption(handle, self._verdicts, self._pre_filter, self._timed)
         # The event loop schedules one pod at a time. An attempt that searches 5000 unlike nodes would otherwise block
         # all other pods for minutes.
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
@@ -136,6 +140,13 @@ class DynamicResources:
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
         """Collect the pod's claims and what they request from each group of nodes (§3.3)."""
+        answer = self._pre_filter(state, pod, nodes)
+        # A pod without devices is scored as well: it can use up the CPUs that make the devices of its node usable.
+        if self._is_on and self._fragmentation is not None and self._fragmentation.is_known:
+            state.skip_score.discard(self.name)
+        return answer
+
+    def _pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
         if not self._is_on:
             return SKIP
         device_state = DeviceState()
@@ -386,14 +397,25 @@ class DynamicResources:
     # -- scoring -------------------------------------------------------------------------------------------------------
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
-        """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6)."""
+        """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6).
+
+        Without alternatives, score by fragmentation if `deviceScoring` says so.
+        """
         device_state = state_of(state) or DeviceState()
         if not has_alternatives(device_state.claims):
-            return np.zeros(self._nodes.capacity, dtype=np.int64)
+            if self._fragmentation is None:
+                return np.zeros(self._nodes.capacity, dtype=np.int64)
+            work = self._fragmentation.score(pod, _demand_of(device_state), nodes)
+            return started(self._timed(device_state, work), self._clock)
         return started(self._timed(device_state, self._alternatives.score(device_state, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
-        """Return the scores in percent of the best."""
+        """Return the scores in percent of the best, or fragmentation from the largest growth to the smallest."""
+        device_state = state_of(state)
+        if self._fragmentation is not None and not (device_state and has_alternatives(device_state.claims)):
+            chosen = scores[slots]
+            lowest, highest = int(chosen.min()), int(chosen.max())
+            return (scores - lowest) * 100 // (highest - lowest) if highest > lowest else np.zeros_like(scores)
         best = int(scores[slots].max(initial=0))
         return scores * 100 // best if best > 0 else scores
 
@@ -440,7 +462,7 @@ class DynamicResources:
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""
         state = CycleState()
-        rejection = self.pre_filter(state, pod, self._nodes.present)
+        rejection = self._pre_filter(state, pod, self._nodes.present)
         if isinstance(rejection, Rejection):
             return {"problem": rejection.message}
         return None if rejection is not None else self._explanations.of(state.get(STATE).variants)
@@ -544,6 +566,9 @@ class DynamicResources:
             await self._binder.bind(state.get(STATE), pod, node_name)
         except (ClaimError, ApiError) as error:
             return _error(str(error))
+        demand = _demand_of(state_of(state))
+        if self._fragmentation is not None and demand is not None:
+            self._fragmentation.note(pod, demand)
         return None
 
     # -- waking --------------------------------------------------------------------------------------------------------
@@ -551,6 +576,12 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events that can help a rejected pod (§7)."""
         return self._hints.events()
+
+
+def _demand_of(device_state: DeviceState | None) -> ClaimsToAllocate | None:
+    """Return the claims to allocate: on the first group of nodes that needs any, where extended resources make several."""
+    variants = device_state.variants if device_state is not None else ()
+    return next((variant.demand for variant in variants if variant.demand is not None), None)
 
 
 def _unresolvable(text: str) -> Rejection:

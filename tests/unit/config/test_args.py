@@ -175,7 +175,7 @@ MISTAKES = table(
 - .storagePoolSharing: must be a string, got true
 # switches of devices in other words
 {"Kubestow": {"deviceScoring": "first", "devicePreemption": false, "derivedNominations": "off"}}
-- .deviceScoring: Unsupported value: "first": supported values: "pack", "firstFit"
+- .deviceScoring: Unsupported value: "first": supported values: "pack", "firstFit", "leastFragmentation"
 - .devicePreemption: must be a string, got false
 - .derivedNominations: Unsupported value: "off": supported values: "on", "none"
 # parity, and otherwise than upstream all the same

@@ -222,7 +222,7 @@ OURS = st.one_of(
             "storageCapacityReservation": st.sampled_from(["ledger", "none"]),
             "storagePoolSharing": st.sampled_from(["learned", "all", "none"]),
             "requireCSINodeDrivers": st.lists(st.sampled_from(["a", "b.example"]), max_size=2),
-            "deviceScoring": st.sampled_from(["pack", "firstFit"]),
+            "deviceScoring": st.sampled_from(["pack", "firstFit", "leastFragmentation"]),
             "devicePreemption": st.sampled_from(["on", "none"]),
             "derivedNominations": st.sampled_from(["on", "none"]),
         },
