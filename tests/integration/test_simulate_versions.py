@@ -119,7 +119,7 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
                 found.append(((await answer.json())["gitVersion"], self._given.emulated_version))
             await super().start()
 
-    monkeypatch.setattr("scheduler.daemon.app.Daemon", Reading)
+    monkeypatch.setattr("simulator.simulate.Daemon", Reading)
     return found
 
 
