@@ -57,7 +57,7 @@ def svg(results: Sequence[Mapping[str, Any]], source: str) -> str:
 
 
 def _diagram(curves: Mapping[str, Sequence[float]], title: str, lowest: float, highest: float) -> Iterator[str]:
-    left, top, right, bottom = 36, 34, _WIDTH - 8, _HEIGHT - 24
+    left, top, right, bottom = 36, 34, _WIDTH - 14, _HEIGHT - 24
 
     def y(value: float) -> float:
         return bottom - (value - lowest) / (highest - lowest) * (bottom - top)
