@@ -17,12 +17,11 @@ import sys
 import time
 from collections import deque
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import structlog
 
-from benchmarks.in_process import InProcess
+from benchmarks.in_process import InProcess, resident_mib
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.core.clock import SystemClock
@@ -130,10 +129,6 @@ def _running(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata, status=msgspec.structs.replace(pod.status, phase="Running"))
 
 
-def _resident_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-
-
 async def run(nodes: int, events: int) -> None:
     """Print a row for each tenth of the events."""
     day = Day(nodes)
@@ -144,11 +139,11 @@ async def run(nodes: int, events: int) -> None:
         gc.collect()
         cpu_us = (time.process_time() - began) / max(1, day.events - before) * 1e6
         print(
-            f"{day.events:>12,} events  {_resident_mib():7.1f} MiB  {cpu_us:6.1f} µs per event  {day.sizes()}",
+            f"{day.events:>12,} events  {resident_mib():7.1f} MiB  {cpu_us:6.1f} µs per event  {day.sizes()}",
             flush=True,
         )
     await day.end()
-    print(f"all pods have left: {_resident_mib():.1f} MiB  {day.sizes()}")
+    print(f"all pods have left: {resident_mib():.1f} MiB  {day.sizes()}")
 
 
 def main() -> int:

@@ -49,14 +49,13 @@ class FullCluster:
         self.cpu_s: dict[str, float] = {}
         """By kind, the processor time of its intake, decoding included."""
         self._versions = 0
-        self.clock, self.metrics = SystemClock(), Metrics(process=False)
         gates = Configuration().feature_gates | DEVICE_GATES_ON
         self.scheduler = Scheduler(
             RunOptions(config=Configuration(feature_gates=gates)),
             writer=Echo(),
             recorder=Silent(),
-            clock=self.clock,
-            metrics=self.metrics,
+            clock=SystemClock(),
+            metrics=Metrics(process=False),
             stores=lambda: self.stores,
         )
         for kind, manifests in (

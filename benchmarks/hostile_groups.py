@@ -12,11 +12,11 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
+from benchmarks.in_process import resident_mib
 from scheduler.api.pod_group import POD_GROUP
 from tests.unit.harness import SchedulerHarness, StepClock
 
@@ -96,10 +96,6 @@ class _Stretches:
             before = now
 
 
-def _resident_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
-
-
 async def measured(build: Callable[[SchedulerHarness], None]) -> tuple[float, float, int]:
     """Return seconds, the longest stretch, and how many pods were bound."""
     sched = SchedulerHarness(clock=_Running())
@@ -130,11 +126,11 @@ async def main(names: Iterable[str]) -> None:
     print("case        seconds  longest ms   bound   MiB before  after")
     for name in names:
         gc.collect()
-        before = _resident_mib()
+        before = resident_mib()
         took_s, longest_s, bound = await measured(CASES[name])
         gc.collect()
         row = (f"{name:10}", f"{took_s:8.2f}", f"{1000 * longest_s:10.1f}", f"{bound:7}", f"{before:10.0f}")
-        print(*row, f"{_resident_mib():8.0f}")
+        print(*row, f"{resident_mib():8.0f}")
 
 
 if __name__ == "__main__":

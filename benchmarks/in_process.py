@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -132,6 +133,11 @@ class InProcess:
             for name, profile in scheduler.profiles.items()
         }
         return Cycle(runners, scheduler.cluster, clock=self.clock, rng=scheduler.rng, metrics=self.metrics)
+
+
+def resident_mib() -> float:
+    """Return the resident memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def microseconds(work: Callable[[], int]) -> float:

@@ -17,29 +17,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from pathlib import Path
 
 import structlog
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.full_cluster import FullCluster, Manifest, Size, device_claims, nodes, pods, slices, volumes
+from benchmarks.in_process import resident_mib
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.config.types import OUR_NAME
 from scheduler.core.cooperative import finish
-from scheduler.cycle import Cycle, Scheduled
+from scheduler.cycle import Scheduled
 from scheduler.daemon.app import GC_THRESHOLD
-from scheduler.framework.runtime import FrameworkRunner
 
 EVENTS = 2000
 DECISIONS = 300
 _WARM_UP = 20
-
-
-def _resident_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 
 def _changed(manifests: Iterator[Manifest], change: Callable[[Manifest], None]) -> Iterator[Manifest]:
@@ -102,12 +97,7 @@ def _with_device(cluster: FullCluster) -> list[PodInfo]:
 
 
 def _decision_us(cluster: FullCluster, pending: list[PodInfo]) -> float:
-    scheduler, clock, metrics = cluster.scheduler, cluster.clock, cluster.metrics
-    runners = {
-        name: FrameworkRunner(profile, scheduler.cluster, scheduler.queue.nominator, clock=clock, metrics=metrics)
-        for name, profile in scheduler.profiles.items()
-    }
-    cycle = Cycle(runners, scheduler.cluster, clock=clock, rng=scheduler.rng, metrics=metrics)
+    cycle = cluster.scheduler.cycle
     for info in pending[:_WARM_UP]:
         finish(cycle.attempt(info, 1))
     began = time.process_time()
@@ -119,11 +109,11 @@ def _decision_us(cluster: FullCluster, pending: list[PodInfo]) -> float:
 
 def measure(size: Size) -> dict[str, float]:
     """Return the figures of one size. Call it in a process that has done nothing else."""
-    before_mib = _resident_mib()
+    before_mib = resident_mib()
     cluster = FullCluster(size)
     gc.collect()
     gc.freeze()
-    found = {"resident memory, MiB": _resident_mib(), "of it for the cluster, MiB": _resident_mib() - before_mib}
+    found = {"resident memory, MiB": resident_mib(), "of it for the cluster, MiB": resident_mib() - before_mib}
     found["start: intake of all objects, s"] = sum(cluster.cpu_s.values())
     for name, kind, manifests in (
         ("a node's heartbeat", "Node", _changed(nodes(size), _heartbeat)),

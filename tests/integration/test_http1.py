@@ -98,3 +98,18 @@ async def test_a_connection_that_is_closed_before_sending_has_sent_nothing():
             await client.request(HttpRequest("POST", "/x", b"{}", before_sending=client.abort))
 
     assert server.requests == []
+
+
+async def test_a_closed_client_also_fails_what_is_under_way_with_the_credentials_of_before():
+    async with raw(says()) as server:
+        settings = Settings(server.url)
+        async with http1_client(settings) as client:
+            under_way = asyncio.create_task(client.request(WRITE))
+            async with asyncio.timeout(60):
+                while not server.requests:
+                    await asyncio.sleep(0.01)
+            settings.tls_server_name = "api"
+            client.adopt()
+            await client.close()
+            with pytest.raises(LostError, match=r"^the connections are closed$"):
+                await under_way

@@ -67,10 +67,11 @@ class _Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answer", "_body", "_client", "_head", "_head_size_bytes", "_is_kept", "_parser", "_transport", "is_open",
-        "unused_since_s",
+        "server", "unused_since_s",
     )  # fmt: skip
 
-    def __init__(self, client: Http1Client) -> None:
+    def __init__(self, client: Http1Client, server: _Server) -> None:
+        self.server = server
         self._client = client
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport
@@ -213,7 +214,6 @@ class Http1Client:
         self._addresses_until_s = 0.0
         self._looking_up = asyncio.Lock()
         self._connections: set[_Connection] = set()
-        """All that may be kept, with those in use."""
         self._unused: list[_Connection] = []
         """In the order of their last use. The last one is taken first, so that the first ones get old and are closed."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -250,7 +250,6 @@ class Http1Client:
         self._server, self._url, self._addresses_until_s = server, URL(server.url), 0.0
         for connection in list(self._unused):
             connection.abort("")
-        self._connections.clear()
 
     async def close(self) -> None:
         """See `HttpClient`."""
@@ -268,7 +267,7 @@ class Http1Client:
 
     def keep(self, connection: _Connection) -> None:
         """Take back a connection that is ready for the next request."""
-        if connection not in self._connections:  # credentials have changed
+        if connection.server != self._server or not connection.is_open:  # credentials have changed
             connection.abort("")
             return
         connection.unused_since_s = self._loop.time()
@@ -304,7 +303,7 @@ class Http1Client:
                         socket_factory=api_server_socket,
                     )
                     _, connection = await self._loop.create_connection(
-                        lambda: _Connection(self),
+                        lambda: _Connection(self, server),
                         sock=sock,
                         ssl=server.tls,
                         server_hostname=_certified_name(server, url) if server.tls else None,
@@ -312,8 +311,7 @@ class Http1Client:
         except OSError as error:
             self._addresses_until_s = 0.0
             raise NotSentError(cannot_connect(url.raw_host, url.port, error)) from error
-        if server == self._server:
-            self._connections.add(connection)
+        self._connections.add(connection)
         if self._is_closed:
             connection.abort("")
         self._raise_if_closed()

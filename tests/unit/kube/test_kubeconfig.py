@@ -116,7 +116,7 @@ def config(path: Path, user: Document, server: str = "http://api", **cluster: An
 
 
 @pytest.mark.parametrize(("user", "authorization"), [
-    pytest.param({}, None, id="nobody"),
+    pytest.param({}, None, id="no credentials"),
     pytest.param({"token": " t\n"}, "Bearer t", id="a token with blanks around it"),
     pytest.param({"token": "t", "tokenFile": "file"}, "Bearer t", id="a token before its file"),
     pytest.param({"token": "", "tokenFile": "file"}, "Bearer of the file", id="an empty token and a file"),
