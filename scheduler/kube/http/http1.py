@@ -3,7 +3,8 @@
 A general HTTP client took more than half of the CPU time of a pod. This one does only what the requests of a scheduler
 need (ADR 0020). httptools parses the answers; it is strict. The way of a request:
 
-    take the connection that was used last, or open one     NotSentError until here
+    take the connection that was used last, or wait for one:
+    of another request, or a new one                        NotSentError until here
     before_sending()
     write head and body in one piece
     wait for the answer: head, body, end                    LostError from here on
@@ -21,6 +22,7 @@ import re
 import socket
 import ssl
 import zlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +48,8 @@ from scheduler.kube.http.sockets import api_server_socket
 
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
 _SECOND_ADDRESS_AFTER_S: Final = 0.25
+_OPENING: Final = 4
+"""The largest number of connections that are being opened at the same time."""
 _FIRST_FINAL_STATUS: Final = 200
 _UNESCAPED: Final = re.compile(r"[^!-~]")
 
@@ -216,6 +220,9 @@ class Http1Client:
         self._connections: set[_Connection] = set()
         self._unused: list[_Connection] = []
         """In the order of their last use. The last one is taken first, so that the first ones get old and are closed."""
+        self._waiting: deque[asyncio.Future[_Connection]] = deque()
+        """Requests without a connection, in the order of their arrival. Some of them may be cancelled."""
+        self._opening: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -223,7 +230,7 @@ class Http1Client:
         """See `HttpClient`."""
         text = self._text(request)
         deadline_s = self._loop.time() + request.timeout_s
-        connection = self._unused.pop() if self._unused else await self._connect(deadline_s)
+        connection = self._unused.pop() if self._unused else await self._next(deadline_s)
         try:
             return await self._exchange(connection, text, request, deadline_s)
         except _ClosedBeforeAnswerError:
@@ -260,16 +267,65 @@ class Http1Client:
         self._is_closed = True
         for connection in list(self._connections):
             connection.abort("the connections are closed")
+        for opening in self._opening:
+            opening.cancel()
+        while self._waiting:
+            _settle(self._waiting.popleft(), NotSentError("not sent: the connections are closed"))
         if self._sweep is not None:
             self._sweep.cancel()
 
     # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def _next(self, deadline_s: float) -> _Connection:
+        """Return the first connection that another request leaves, or that is opened for the requests that wait."""
+        self._raise_if_closed()
+        handed: asyncio.Future[_Connection] = self._loop.create_future()
+        self._waiting.append(handed)
+        self._open_for_waiting()
+        try:
+            async with asyncio.timeout_at(min(deadline_s, self._loop.time() + REACH_S)):
+                return await handed
+        except TimeoutError as error:
+            self._give_up(handed)
+            raise NotSentError(cannot_connect(self._url.raw_host, self._url.port, error)) from error
+        except asyncio.CancelledError:
+            self._give_up(handed)
+            raise
+
+    def _give_up(self, handed: asyncio.Future[_Connection]) -> None:
+        """Drop a request that no longer waits. It may have been handed a connection in the same turn of the loop."""
+        if handed in self._waiting:
+            self._waiting.remove(handed)
+        elif not handed.cancelled() and handed.exception() is None:
+            self.keep(handed.result())
+
+    def _open_for_waiting(self) -> None:
+        """Open a connection for each request that waits, but only some at the same time.
+
+        In a burst most requests are sent on a connection that another one leaves before theirs would be open. A TLS
+        handshake takes the processor time of many requests, here and in the server.
+        """
+        while len(self._opening) < min(_OPENING, len(self._waiting)):
+            self._opening.add(self._loop.create_task(self._open()))
+
+    async def _open(self) -> None:
+        try:
+            self.keep(await self._connect(self._loop.time() + REACH_S))
+        except Exception as error:  # noqa: BLE001 (raised by the request that waits longest)
+            while self._waiting and not _settle(self._waiting.popleft(), error):
+                pass
+        finally:
+            self._opening.discard(asyncio.current_task())
+            self._open_for_waiting()
 
     def keep(self, connection: _Connection) -> None:
         """Take back a connection that is ready for the next request."""
         if connection.server != self._server or not connection.is_open:  # credentials have changed
             connection.abort("")
             return
+        while self._waiting:
+            if _settle(self._waiting.popleft(), connection):
+                return
         connection.unused_since_s = self._loop.time()
         self._unused.append(connection)
         if self._sweep is None:
@@ -351,6 +407,17 @@ class Http1Client:
         if request.body is None:
             return b"%b%b\r\n\r\n" % (line, head)
         return b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (line, head, len(request.body), request.body)
+
+
+def _settle(handed: asyncio.Future[_Connection], outcome: _Connection | Exception) -> bool:
+    """Hand over a connection or an error; return False if the request does not wait any more."""
+    if handed.done():
+        return False
+    if isinstance(outcome, Exception):
+        handed.set_exception(outcome)
+    else:
+        handed.set_result(outcome)
+    return True
 
 
 def _certified_name(server: _Server, url: URL) -> str:
