@@ -133,9 +133,10 @@ class SchedulingLoop:
     async def step(self) -> bool:
         """Apply changes, then attempt pods for one turn; return False if there is nothing to do."""
         # What the watches brought comes first, and then what is due: a decision reads the newest state.
-        self._inbox.apply()
+        await self._apply()
         self.beat = began = self._clock.now()
-        self._queue.tick()
+        while self._queue.tick():
+            began = await self._pause(began)
         self._look_after()
         worked = False
         while not self._is_stopping and self._may_pop() and self._parts.binder.in_flight < MAX_BINDINGS:
@@ -146,7 +147,7 @@ class SchedulingLoop:
             worked = True
             await self._try(queued)
             # Changes that arrived during the attempt may concern the next pod.
-            self._inbox.apply()
+            await self._apply()
             if self._clock.now() - began > TURN_S:
                 break
         # Questions get a share of a busy loop's time. The self-audit runs only in idle time.
@@ -157,6 +158,13 @@ class SchedulingLoop:
             self._parts.audit.turn()
             worked = True
         return worked or bool(len(self._inbox))
+
+    async def _apply(self) -> None:
+        """Apply the changes that have arrived, and move the pods that they wake, also thousands, in turns of some milliseconds."""
+        await self._inbox.apply_paced(self._clock)
+        began = self._clock.now()
+        while self._queue.move_woken():
+            began = await self._pause(began)
 
     def _is_idle(self) -> bool:
         """Return whether no pod can be tried now, also because this process does not lead."""
