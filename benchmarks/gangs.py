@@ -1,11 +1,11 @@
 """Groups of pods that start together or not at all: their sizes, names, objects and rules. Knows no server and no scheduler.
 
-gangs3     three plain pods
-gangs1000  a thousand plain pods
-racks      four plain pods, all on nodes of one rack; there are 50 racks
-gangs-dra  sixteen pods, each with two devices of one NUMA node
-gangs-claim  fifty pods with one claim, for one device
-gangs-preemption  a hundred pods, for each of which ten pods have to leave
+gangs3            three plain pods.
+gangs1000         a thousand plain pods.
+racks             four plain pods, all on nodes of one rack; there are 50 racks.
+gangs-dra         sixteen pods, each with two devices of one NUMA node.
+gangs-claim       fifty pods with one claim, for one device.
+gangs-preemption  a hundred pods, for each of which ten pods have to leave.
 
 The objects are PodGroups of scheduling.k8s.io, which Kubernetes has since 1.37 behind the gates.
 """

@@ -1,7 +1,7 @@
 """The preemption workloads: nodes full of pods of low priority, and pods of high priority that need their places.
 
-preemption        as upstream's own benchmark: four pods of 900m on a node of 4 CPU, of which three leave for each pod of 3 CPU
-gangs-preemption  ten pods of 350m on each node, which all leave for one pod of 3900m; a hundred of these are a group
+preemption        as upstream's own benchmark: four pods of 900m on a node of 4 CPU, of which three leave for each pod of 3 CPU.
+gangs-preemption  ten pods of 350m on each node, which all leave for one pod of 3900m; a hundred of these are a group.
 
 Grace is zero, since no kubelet would end it.
 """

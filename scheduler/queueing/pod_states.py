@@ -254,6 +254,7 @@ class PodStates:
         self._leave(queued)
         self._pods[queued.uid] = queued
         queued.place = place
+        queued.order = self._order(self._profiles, queued)  # its group may take it from here
         self.pool.add(queued)
         self._note(queued)
 
