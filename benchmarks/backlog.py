@@ -77,7 +77,7 @@ async def measure(competitor: Competitor, workload: Workload, waiting: int, *, w
             await bindings.until(len(names), scheduler.server)
             await settled(scheduler.meter)
             result = summed_up(label(competitor.name, waiting, whose), scheduler, bindings.at)
-        result.scheduled_events = await load.count_scheduled_events(http, prefix)
+        result.scheduled_events = await load.count_events(http, "Scheduled", prefix)
     result.workload, result.limits = asdict(workload) | {"waiting": waiting}, asdict(Limits())
     return result
 

@@ -16,6 +16,7 @@ from benchmarks.devices import (
     model_of_node,
     share_mib,
 )
+from benchmarks.gangs import owner_of_claim
 from benchmarks.workload import Workload, node_index
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import FINALIZER
@@ -32,8 +33,9 @@ class DeviceCheck:
         self._kind = Devices(workload).kind
         self._devices = {device["name"]: device for device in Devices(workload).devices()}
         self._claims: dict[str, list[_Object]] = defaultdict(list)
+        """By pod or group."""
         for claim in claims:
-            self._claims[_pod_of(claim)].append(claim)
+            self._claims[_owner_of(claim)].append(claim)
         self._given = [result for claim in claims for result in _results(claim)]
 
     def broken_rules(self, names: Sequence[str], node_of: Mapping[str, str]) -> list[str]:
@@ -45,17 +47,23 @@ class DeviceCheck:
         ]
         if unknown:
             return unknown
+        mates: dict[str, list[str]] = defaultdict(list)
+        for index, pod in enumerate(names):
+            if pod in node_of:
+                mates[owner_of_claim(self._workload.name, pod, index)].append(pod)
         wrong = [
             f"pod {pod} on {node_of[pod]}: {problem}"
             for index, pod in enumerate(names)
-            if pod in node_of and (problem := self._problem(pod, index, node_of[pod]))
+            if pod in node_of
+            and (owner := owner_of_claim(self._workload.name, pod, index))
+            and (problem := self._problem(owner, index, node_of[pod], mates[owner]))
         ]
         return wrong + list(self._used_twice()) + list(self._overdrawn())
 
-    def _problem(self, pod: str, index: int, node: str) -> str:
+    def _problem(self, owner: str, index: int, node: str, mates: Sequence[str]) -> str:
         # When it falls behind, the controller makes a second claim for a pod: it remembers a hundred that its watch has
         # not shown yet. The one that the scheduler was shown first is as good.
-        claims = self._claims.get(pod, ())
+        claims = self._claims.get(owner, ())
         allocated = [claim for claim in claims if _results(claim)]
         if len(allocated) != 1:
             return f"has devices by {len(allocated)} of {len(claims)} claims"
@@ -67,7 +75,7 @@ class DeviceCheck:
         if selector != only_on(node):
             return f"its devices are said to be elsewhere: {selector}"
         users = [user["name"] for user in claim["status"].get("reservedFor", ())]
-        if users != [pod]:
+        if sorted(users) != sorted(mates):
             return f"its claim is reserved for {users}"
         if FINALIZER not in claim["metadata"].get("finalizers", ()):
             return "its claim is not protected"
@@ -114,8 +122,8 @@ class DeviceCheck:
                 yield f"{'/'.join(at)}: {amount} of {room[at]} is given"
 
 
-def _pod_of(claim: _Object) -> str:
-    """The pod that the claim was made for."""
+def _owner_of(claim: _Object) -> str:
+    """The pod or group that the claim was made for."""
     owners = claim["metadata"].get("ownerReferences")
     return str(owners[0]["name"]) if owners else str(claim["metadata"]["name"]).removesuffix(claim_name(""))
 

@@ -58,22 +58,21 @@ async def prepared(
     devices = Devices(workload)
     await _clear(http)
     if not devices.kind.is_template:
-        bodies = (devices.claim(name, index) for index, name in enumerate(names))
+        bodies = (devices.claim(name, index) for index, name in devices.owners(names))
         await load.spread(partial(load.post, http, _CLAIMS, body) for body in bodies)
     await plane.start_controllers([_CLAIM_CONTROLLER])
     try:
         await quiet(plane)
-        await _must_be_fresh(http, devices)
+        await _must_be_fresh(http, 0 if devices.kind.is_template else len(list(devices.owners(names))))
         beside.sources["controllers"] = lambda: Usage(plane.cpu_s(CONTROLLERS), plane.rss_bytes(CONTROLLERS))
         yield
     finally:
         await plane.stop_server(CONTROLLERS)
 
 
-async def _must_be_fresh(http: ClientSession, devices: Devices) -> None:
+async def _must_be_fresh(http: ClientSession, wanted: int) -> None:
     """Every competitor starts from the same: this number of claims, all new."""
     claims = await load.items(http, _CLAIMS)
-    wanted = 0 if devices.kind.is_template else devices.workload.all_pods
     if len(claims) != wanted:
         raise RuntimeError(f"{len(claims)} claims instead of {wanted}")
     for claim in claims:

@@ -3,7 +3,7 @@
 Deterministic, as `workload`. Knows no server; `deviceload` posts them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from benchmarks.devices import (
     share_mib,
     template_name,
 )
+from benchmarks.gangs import owner_of_claim
 from benchmarks.workload import NAMESPACE, Workload, node_name
 from scheduler.api.quantity import parse
 
@@ -100,9 +101,18 @@ class Devices:
 
     # -- what is new in each run --------------------------------------------------------------------------------------
 
-    def claim(self, pod_name: str, index: int) -> bytes:
-        """Of one pod, where it is not made from a template."""
-        metadata = {"name": claim_name(pod_name), "namespace": NAMESPACE}
+    def owners(self, pod_names: Sequence[str]) -> Iterator[tuple[int, str]]:
+        """Yield what the claims are named after: the pods, or their groups, each with the number of its first pod."""
+        seen = set()
+        for index, pod in enumerate(pod_names):
+            owner = owner_of_claim(self.workload.name, pod, index)
+            if owner not in seen:
+                seen.add(owner)
+                yield index, owner
+
+    def claim(self, owner: str, index: int) -> bytes:
+        """Of one pod or group, where it is not made from a template."""
+        metadata = {"name": claim_name(owner), "namespace": NAMESPACE}
         return _encode(_object("ResourceClaim", metadata, self.claim_spec(index)))
 
     def claim_spec(self, index: int) -> dict[str, Any]:

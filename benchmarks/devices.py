@@ -10,6 +10,7 @@ template       one of ten, by a claim that is made from a template for each pod.
 consumable     a part of the memory of one of two shared devices.
 partitionable  a whole, a half or a quarter of one of four: seven devices for each, which take from its counters.
 gangs-dra      as dra2, and the pods are in groups (`gangs`).
+gangs-claim    one device, by a claim that all pods of a group share.
 
 Other selectors are true for every device of the model. Each shape has different constants, so that it must be evaluated
 separately. Amounts and parts also differ among the pods of one shape.
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 
 ONE, TWO, ONE_OF_MODELS, TWO_OF_MODELS = "dra", "dra2", "models", "models2"
 TEMPLATE, CONSUMABLE, PARTITIONABLE = "template", "consumable", "partitionable"
-GANGS_WITH_DEVICES = "gangs-dra"
+GANGS_WITH_DEVICES, GANGS_WITH_ONE_CLAIM = "gangs-dra", "gangs-claim"
 CLASS = "bench"
 DRIVER = "bench.dra.example.com"
 NUMA = f"{DRIVER}/numa"
@@ -71,6 +72,7 @@ KINDS: Mapping[str, Kind] = {
     CONSUMABLE: Kind(2, pods_per_node=2 * (SHARED_MIB // _LARGEST_SHARE_MIB)),
     PARTITIONABLE: Kind(4, pods_per_node=4),
     GANGS_WITH_DEVICES: Kind(8, pods_per_node=4, count=2),
+    GANGS_WITH_ONE_CLAIM: Kind(8, pods_per_node=50),
 }
 
 

@@ -8,6 +8,7 @@
     `python -m benchmarks.head_to_head basic --kube 1.37`
     `python -m benchmarks.head_to_head basic --before ../kubestow-of-last-week`
     `python -m benchmarks.head_to_head racks --nodes 5000 --pods 3000 --rounds 1`
+    `python -m benchmarks.head_to_head gangs-preemption --nodes 100 --pods 100 --rounds 3`
 
 Each round has a fresh etcd and kube-apiserver; within it the competitors take turns, in another order in each round.
 Raw results go to benchmarks/results/ as JSON lines. Figures of different machines or hours do not compare, ratios within
@@ -25,7 +26,7 @@ from pathlib import Path
 from benchmarks import deviceload, devices, gangs, load, storageload, volumes
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
 from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits, ours
-from benchmarks.preempting import PREEMPTION
+from benchmarks.preempting import GANGS_THAT_PREEMPT, PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
 from benchmarks.summary import show
@@ -58,6 +59,8 @@ WORKLOADS = {
     gangs.GANGS_OF_THOUSAND: "groups of 1000 plain pods",
     gangs.RACKS: "groups of 4 plain pods, each in one of 50 racks",
     devices.GANGS_WITH_DEVICES: "groups of 16 pods, each pod as in dra2",
+    devices.GANGS_WITH_ONE_CLAIM: "groups of 50 pods with one claim for one device",
+    GANGS_THAT_PREEMPT: "groups of 100 pods on nodes full of low priority, for each of which the ten pods of a node leave",
 }
 NO_FLOOR = (PREEMPTION, BURST, *gangs.SIZES)
 """The floor client does not preempt, cannot handle a node without capacity, and knows no groups."""

@@ -1,7 +1,8 @@
 """How long groups of hostile sizes hold the event loop, and what memory they leave behind.
 
 `python -m benchmarks.hostile_groups [CASE …]` prints one row per case: the wall time, and the longest stretch of processor time
-without a turn for other tasks. The last two columns are the memory before, and after all objects are gone again.
+without a turn for other tasks, from the first object of the case until all are gone again. The last two columns are the memory
+before and after.
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from benchmarks.in_process import resident_mib
+from scheduler.api.decode import Delta
 from scheduler.api.pod_group import POD_GROUP
+from scheduler.api.podinfo import PodInfo
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, AttemptError, Skip
 from tests.unit.harness import SchedulerHarness, StepClock
 
 NODES: Final = 200
+_STEPS: Final = 100_000
+"""Turns of the loop, each of some milliseconds, in which a case must be over."""
 
 
 def _grouped(name: str) -> dict[str, Any]:
@@ -54,6 +62,19 @@ def _one_of_two_kinds(sched: SchedulerHarness) -> None:
         sched.pod(f"p{at}", cpu="90m" if at % 2 else "85m", **_grouped("g"))
 
 
+def _late_object(sched: SchedulerHarness) -> None:
+    """One group of 10,000 pods whose object comes last."""
+    for at in range(10_000):
+        sched.pod(f"p{at}", cpu="10m", **_grouped("g"))
+    sched.group("g", 10_000)
+
+
+def _given_up(sched: SchedulerHarness) -> None:
+    """One group of 10,000 pods whose last one fails in PreBind when all its mates are prepared."""
+    sched.plug(pre_bind=(_FailingLast(10_000),))
+    _one_large(sched)
+
+
 def _of_one_name(sched: SchedulerHarness) -> None:
     """1000 groups of one name in 1000 namespaces, three pods each, which all fit."""
     for at in range(1000):
@@ -63,9 +84,28 @@ def _of_one_name(sched: SchedulerHarness) -> None:
             sched.pod(f"p{at}-{pod}", cpu="10m", namespace=namespace, **_grouped("g"))
 
 
+class _FailingLast:
+    """A PreBind plugin that fails for the last pod of a number."""
+
+    name = "FailingLast"
+    is_brief = is_reversible = True
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def pre_bind_pre_flight(self, _state: CycleState, _pod: PodInfo, _node_name: str) -> Skip | None:
+        self._left -= 1
+        return SKIP if self._left else None
+
+    async def pre_bind(self, _state: CycleState, _pod: PodInfo, _node_name: str) -> None:
+        raise AttemptError("the disk is gone")
+
+
 CASES: Final[Mapping[str, Callable[[SchedulerHarness], None]]] = {
     "empty": _without_pods,
     "large": _one_large,
+    "late": _late_object,
+    "given-up": _given_up,
     "too-large": _one_too_large,
     "two-kinds": _one_of_two_kinds,
     "one-name": _of_one_name,
@@ -80,20 +120,31 @@ class _Running(StepClock):
 
 
 class _Stretches:
-    """The longest processor time between two turns of the event loop."""
+    """The longest processor time between two turns of the event loop, or of one change."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         self.is_over = False
+        self._since = time.process_time()
 
     async def watch(self) -> None:
         """Look at the clock in every turn."""
-        before = time.process_time()
         while not self.is_over:
             await asyncio.sleep(0)
-            now = time.process_time()
-            self.longest_s = max(self.longest_s, now - before)
-            before = now
+            self._ended()
+
+    def change(
+        self, apply: Callable[[str, Iterable[Delta[Any]]], None], kind: str, deltas: Iterable[Delta[Any]]
+    ) -> None:
+        """Apply a change, which the daemon does in a turn."""
+        self._since = time.process_time()
+        apply(kind, deltas)
+        self._ended()
+
+    def _ended(self) -> None:
+        now = time.process_time()
+        self.longest_s = max(self.longest_s, now - self._since)
+        self._since = now
 
 
 async def measured(build: Callable[[SchedulerHarness], None]) -> tuple[float, float, int]:
@@ -102,21 +153,25 @@ async def measured(build: Callable[[SchedulerHarness], None]) -> tuple[float, fl
     sched.served(POD_GROUP)
     for at in range(NODES):
         sched.node(f"n{at}", pods="200")
-    build(sched)
-    sched.parts.inbox.apply()
     stretches = _Stretches()
     watching = asyncio.create_task(stretches.watch())
     await asyncio.sleep(0)
     gc.disable()  # as in the daemon, where it runs when nothing else does
     began = time.perf_counter()
-    await sched.settle()
+    handlers = sched.parts.event_handlers
+    setattr(handlers, "apply", partial(stretches.change, handlers.apply))  # noqa: B010 (a method)
+    build(sched)
+    await sched.settle(_STEPS)
     took_s = time.perf_counter() - began
-    gc.enable()
-    stretches.is_over = True
-    await watching
     bound = len(sched.writer.binds)
     for name in list(sched.seen):
         sched.gone(name)
+    for kind, name in list(sched.groups):
+        sched.group_gone(name, kind)
+    await sched.settle(_STEPS)
+    gc.enable()
+    stretches.is_over = True
+    await watching
     return took_s, stretches.longest_s, bound
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import ClientSession
 
-from benchmarks.preempting import PREEMPTION, priority_classes
+from benchmarks.preempting import PREEMPTIONS, priority_classes
 from benchmarks.workload import NAMESPACE, Workload
 
 CREATORS = 30
@@ -60,7 +60,7 @@ async def create_nodes(http: ClientSession, workload: Workload) -> None:
     """The namespace, priority classes and all nodes."""
     namespace = f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}'
     await post(http, "/api/v1/namespaces", namespace.encode())
-    if workload.name == PREEMPTION:
+    if workload.name in PREEMPTIONS:
         await spread(
             partial(post, http, "/apis/scheduling.k8s.io/v1/priorityclasses", body) for body in priority_classes()
         )
@@ -128,11 +128,11 @@ async def count_pods(http: ClientSession, prefix: str) -> int:
     return sum(name.startswith(prefix) for name in await names(http, PODS))
 
 
-async def count_scheduled_events(http: ClientSession, prefix: str) -> int:
-    """How many pods with this name prefix got their Scheduled event."""
+async def count_events(http: ClientSession, reason: str, prefix: str) -> int:
+    """How many events with this reason the pods with this name prefix got."""
     path = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
     kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    async with http.get(path, params={"fieldSelector": "reason=Scheduled"}, headers={"Accept": kind}) as answer:
+    async with http.get(path, params={"fieldSelector": f"reason={reason}"}, headers={"Accept": kind}) as answer:
         answer.raise_for_status()
         items = (await answer.json())["items"] or ()
     return sum(item["metadata"]["name"].startswith(prefix) for item in items)

@@ -1,8 +1,9 @@
 """A separate process that watches pods and prints when each was bound.
 
 `python -m benchmarks.observer KUBECONFIG NAMESPACE` lists, says `ready`, and then prints one line per binding:
-`<time.monotonic> <pod> <node>`. That clock is the machine's, so times of two processes compare. A pod whose node
-changes is printed as `moved`, and the run that sees one is worth nothing.
+`<time.monotonic> <pod> <node>`. That clock is the machine's, so times of two processes compare. The first node to which a
+pod is nominated is printed as `<time.monotonic> <pod> <node> nominated`. A pod whose node changes is printed as `moved`, and
+the run that sees one is worth nothing.
 
 Server time, watch latency and this process's share of the cores are in every measurement, the same for all schedulers.
 """
@@ -31,9 +32,14 @@ class _Spec(msgspec.Struct):
     nodeName: str = ""  # noqa: N815
 
 
+class _Status(msgspec.Struct):
+    nominatedNodeName: str = ""  # noqa: N815
+
+
 class _Pod(msgspec.Struct):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 class _Event(msgspec.Struct):
@@ -69,6 +75,7 @@ class Observer:
     def __init__(self, out: IO[str]) -> None:
         self._out = out
         self._node_of: dict[str, str] = {}
+        self._nominated: set[str] = set()
         self.version = ""
 
     def start(self, pods: _PodList) -> None:
@@ -89,8 +96,12 @@ class Observer:
         if event.type == "ERROR":
             raise RuntimeError("the watch ended with an error: too old, or refused")
         self.version = event.object.metadata.resourceVersion
+        nominated = event.object.status.nominatedNodeName
         if event.type == "DELETED":
             self._node_of.pop(name, None)
+        elif nominated and not node and name not in self._nominated:
+            self._nominated.add(name)
+            yield f"{now:.6f} {name} {nominated} nominated"
         elif node and event.type != "BOOKMARK":
             before = self._node_of.get(name)
             self._node_of[name] = node

@@ -32,6 +32,7 @@ class Bindings:
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
         self.node_of: dict[str, str] = {}
+        self.nominated_at: dict[str, float] = {}
         self.ready = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -43,6 +44,8 @@ class Bindings:
                     self.ready.set()
                 case ["moved", pod, before, after]:
                     raise RuntimeError(f"{pod} was bound to {before}, then to {after}")
+                case [moment, pod, _, "nominated"]:
+                    self.nominated_at[pod] = float(moment)
                 case [moment, pod, node]:
                     self.at[pod] = float(moment)
                     self.node_of[pod] = node

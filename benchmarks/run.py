@@ -23,7 +23,7 @@ from aiohttp import ClientSession
 from benchmarks import deviceload, gangload, load, storageload
 from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter
-from benchmarks.preempting import PREEMPTION
+from benchmarks.preempting import PREEMPTIONS
 from benchmarks.processes import Started, observed, started
 from benchmarks.workload import WARM_UP, Workload
 from tests.e2e.controlplane.build import VERSION
@@ -78,6 +78,10 @@ class Result:
     any, the row is worth nothing."""
     evicted: int = 0
     """Pods that had to leave for those that were bound, the warm-up included."""
+    nominated_s: float | None = None
+    """Until the last one of the pods was nominated to its node, where all of them were."""
+    failed_events: int = 0
+    """FailedScheduling events of the pods."""
     latency_p50_s: float | None = None
     latency_p99_s: float | None = None
     limits: dict[str, object] = field(default_factory=dict)
@@ -108,6 +112,8 @@ class Result:
             f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
             f"{self.scheduled_events} Scheduled events, other processes used {self.foreign_cores:.1f} cores"
             + (f", {self.evicted} evicted" if self.evicted else "")
+            + (f", all nominated after {self.nominated_s:.2f} s" if self.nominated_s else "")
+            + (f", {self.failed_events} FailedScheduling events" if self.failed_events else "")
             + (f", {self.provisioning_failures} provisioning failures" if self.provisioning_failures else "")
             + (f", cut after {self.limit_s:.0f} s" if self.is_cut and self.limit_s else "")
             + (f", RULES BROKEN {self.broken_rules} times" if self.broken_rules else "")
@@ -140,8 +146,9 @@ class Run:
             wrong += await deviceload.broken_rules(http, self._workload, names=names, node_of=node_of)
             for line in wrong[:10]:
                 print(line, file=sys.stderr)
-            result.scheduled_events = await load.count_scheduled_events(http, prefix)
-            if self._workload.name == PREEMPTION:
+            result.scheduled_events = await load.count_events(http, "Scheduled", prefix)
+            result.failed_events = await load.count_events(http, "FailedScheduling", prefix)
+            if self._workload.name in PREEMPTIONS:
                 result.evicted = len(standing) - await load.count_pods(http, f"{prefix}low-")
         result.workload, result.limits = asdict(self._workload), asdict(self._limits)
         result.rate_per_s, result.round = self._offer.rate_per_s, round_number
@@ -172,6 +179,8 @@ class Run:
                 await settled(scheduler.meter)
             result = summed_up(competitor.name, scheduler, bindings.at, begin=begin, warm_up=warm_up, is_cut=is_cut)
         result.asked = len(names) - (0 if offer.at_once else warm_up)
+        if begin is not None and bindings.nominated_at.keys() >= set(names):
+            result.nominated_s = max(bindings.nominated_at.values()) - begin
         result.limit_s, result.provisioning_failures = offer.limit_s, beside.failures
         if sent:
             _add_latencies(result, [bindings.at[n] - s for n, s in zip(names[warm_up:], sent) if n in bindings.at])

@@ -18,9 +18,22 @@ from benchmarks.between_pods import (
     broken_rules,
     constraints,
 )
-from benchmarks.devices import KINDS as DEVICE_KINDS, TEMPLATE, pod_claims, problem as devices_problem
-from benchmarks.gangs import SIZES, broken_rules as broken_groups, node_labels, pod_group, problem as groups_problem
-from benchmarks.preempting import HIGH, LOW_PER_NODE, PREEMPTION, broken_rules as doubled_nodes, low_spec
+from benchmarks.devices import (
+    GANGS_WITH_ONE_CLAIM,
+    KINDS as DEVICE_KINDS,
+    TEMPLATE,
+    pod_claims,
+    problem as devices_problem,
+)
+from benchmarks.gangs import (
+    SIZES,
+    broken_rules as broken_groups,
+    node_labels,
+    owner_of_claim,
+    pod_group,
+    problem as groups_problem,
+)
+from benchmarks.preempting import HIGH_CLASS, PREEMPTIONS, broken_rules as doubled_nodes, low_spec, requests
 from benchmarks.volumes import BURST, KINDS, pod_volumes, problem as storage_problem
 
 NAMESPACE = "bench"
@@ -87,25 +100,26 @@ class Workload:
             "containers": [_container(self._requests(shape))],
         }
         spec |= constraints(self.name, app, anchor_of_shape(self.name, shape))
-        spec |= pod_volumes(self.name, name) | pod_claims(self.name, name, shape) | pod_group(self.name, name, index)
+        spec |= pod_volumes(self.name, name) | pod_claims(self.name, owner_of_claim(self.name, name, index), shape)
+        spec |= pod_group(self.name, name, index)
         if self.zone_of_shape(shape) is not None:
             spec["nodeSelector"] = {ZONE: self.zone_of_shape(shape)}
-        if self.name == PREEMPTION:
-            spec |= {"priorityClassName": "high"}
+        if self.name in PREEMPTIONS:
+            spec |= {"priorityClassName": HIGH_CLASS}
         return msgspec.json.encode(_pod(name, {"app": app}, spec))
 
     def anchor_bodies(self, prefix: str) -> list[bytes]:
         """Pods that are bound from the start: victims of a preemption, or one for ten pods that insist to be next to it."""
-        if self.name == PREEMPTION:
+        if self.name in PREEMPTIONS:
             return [
                 msgspec.json.encode(
                     _pod(
                         f"{prefix}low-{index:06d}",
                         {"app": "low"},
-                        low_spec(node_name(index % self.nodes), _container({})),
+                        low_spec(self.name, node_name(index % self.nodes), _container({})),
                     )
                 )
-                for index in range(self.nodes * LOW_PER_NODE)
+                for index in range(self.nodes * PREEMPTIONS[self.name].low_per_node)
             ]
         return [
             msgspec.json.encode(
@@ -120,7 +134,7 @@ class Workload:
 
     def broken_rules(self, node_of: Mapping[int, str]) -> int:
         """Apps whose pods, by number, went where their rules or their selector forbid it."""
-        if self.name == PREEMPTION:
+        if self.name in PREEMPTIONS:
             return doubled_nodes(node_of.values())
         anchors: dict[str, set[str]] = defaultdict(set)
         for anchor, node in self._anchors():
@@ -150,8 +164,8 @@ class Workload:
         """Why not every pod can be placed; empty if it can."""
         if problem := groups_problem(self.name, self.pods):
             return problem
-        if self.name == PREEMPTION:
-            return "" if self.pods + WARM_UP <= self.nodes else "each pod needs a separate node: more nodes"
+        if self.name in PREEMPTIONS:
+            return "" if self.all_pods <= self.nodes else "each pod needs a separate node: more nodes"
         largest_app = max(WARM_UP, -(-self.pods // self.shapes))
         if self.name == ANTI_AFFINITY and largest_app > self.nodes:
             return f"{largest_app} pods of one app need as many nodes: more nodes, or more shapes"
@@ -169,8 +183,10 @@ class Workload:
         return f"shape-{index % self.shapes}"
 
     def _requests(self, shape: int) -> dict[str, str]:
-        if self.name == PREEMPTION:
-            return HIGH
+        if self.name in PREEMPTIONS:
+            return requests(self.name)
+        if self.name == GANGS_WITH_ONE_CLAIM:
+            return {"cpu": "50m", "memory": "100Mi"}  # all pods of a group go to the node of the device
         if self.shapes == 1:
             return {"cpu": "100m", "memory": "500Mi"}
         return {"cpu": f"{50 + shape % 100}m", "memory": f"{(300 + 2 * (shape % 200)) * _MIB}"}
@@ -178,7 +194,7 @@ class Workload:
     def _scale(self) -> int:
         # 40 pods of 100m fill 4 CPU; a quarter stays free so that packing never decides. Affinity may gather all pods
         # in one zone.
-        if self.name == PREEMPTION:
+        if self.name in PREEMPTIONS:
             return 1
         nodes = max(1, self.nodes // ZONES) if self.name == "affinity" else self.nodes
         return -(-self.pods // (nodes * 30))

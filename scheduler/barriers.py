@@ -7,13 +7,16 @@ bindings of a group that is given up. Each binding undoes itself, as after any f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from scheduler.api.pod_group import GroupKey
 from scheduler.binding_state import GONE, Binding, GroupBarrier
 from scheduler.context import Shared
 from scheduler.framework.status import AttemptError, Rejection
 from scheduler.framework.wait import WaitingPodsMap
+
+_CANCELLED_AT_ONCE: Final = 500
 
 
 class Barriers:
@@ -102,6 +105,7 @@ class Barriers:
 
     def _abort(self, bindings: Collection[Binding], why: str) -> None:
         """End these bindings between their writes. The caller ends the one in whose task it runs."""
+        cancelled: list[asyncio.Task[None]] = []
         for task, binding in self._tasks.items():
             if binding not in bindings or binding.aborted or binding.preempted_by:
                 continue
@@ -111,7 +115,16 @@ class Barriers:
                 binding.aborted = why
                 self.given_up.add(binding.assumed.uid)
                 if task is not asyncio.current_task():
-                    task.cancel()
+                    cancelled.append(task)
+        _cancel(cancelled)
+
+
+def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel some of the tasks in each turn of the event loop: ten thousand that end in one turn would hold it too long."""
+    for task in tasks[:_CANCELLED_AT_ONCE]:
+        task.cancel()
+    if rest := tasks[_CANCELLED_AT_ONCE:]:
+        asyncio.get_running_loop().call_soon(_cancel, rest)
 
 
 async def _passed(binding: Binding, opened: asyncio.Future[None]) -> None:

@@ -133,9 +133,10 @@ class SchedulingLoop:
     async def step(self) -> bool:
         """Apply changes, then attempt pods for one turn; return False if there is nothing to do."""
         # What the watches brought comes first, and then what is due: a decision reads the newest state.
-        self._inbox.apply()
+        await self._apply()
         self.beat = began = self._clock.now()
-        self._queue.tick()
+        while self._queue.tick():
+            began = await self._pause(began)
         self._look_after()
         worked = False
         while not self._is_stopping and self._may_pop() and self._parts.binder.in_flight < MAX_BINDINGS:
@@ -146,7 +147,7 @@ class SchedulingLoop:
             worked = True
             await self._try(queued)
             # Changes that arrived during the attempt may concern the next pod.
-            self._inbox.apply()
+            await self._apply()
             if self._clock.now() - began > TURN_S:
                 break
         # Questions get a share of a busy loop's time. The self-audit runs only in idle time.
@@ -157,6 +158,13 @@ class SchedulingLoop:
             self._parts.audit.turn()
             worked = True
         return worked or bool(len(self._inbox))
+
+    async def _apply(self) -> None:
+        """Apply the changes that have arrived, and move the pods that they wake, also thousands, in turns of some milliseconds."""
+        await self._inbox.apply_paced(self._clock)
+        began = self._clock.now()
+        while self._queue.move_woken():
+            began = await self._pause(began)
 
     def _is_idle(self) -> bool:
         """Return whether no pod can be tried now, also because this process does not lead."""
@@ -250,10 +258,9 @@ class SchedulingLoop:
         elif found.result == "unschedulable":
             for plugin in self._parts.profiles[queued.profile].group_reserve:
                 plugin.release_group([each.info for each in members])
-        is_fair = self._parts.profiles[queued.profile].ours.preemption_fair_share == "on"
-        in_vain_s = turn - popped_at if is_fair and not found.is_placed else 0.0
+        spent_s = turn - popped_at
         for each, outcome in verdicts.verdicts(group, members, found):
-            self._queue.fair_share.charge(each.info, in_vain_s)
+            self._charge_member(each, found, spent_s)
             self._parts.records.add(outcome.record)
             self._settle(each, outcome, popped_at, evicts=preemption is not None)
             turn = await self._pause(turn)
@@ -342,6 +349,8 @@ class SchedulingLoop:
             outcome = SchedulingFailed(shortened(repr(error)), record)
         self._parts.records.add(outcome.record)
         self._report_basic(pod, outcome)
+        if not isinstance(outcome, Scheduled):
+            self._charge(pod, outcome, self._clock.now() - popped_at)
         self._settle(queued, outcome, popped_at)
 
     def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float, *, evicts: bool = False) -> None:
@@ -368,7 +377,6 @@ class SchedulingLoop:
                     )
                 )
             case Unschedulable():
-                self._charge(queued.info, outcome, took_s)
                 # Evictions are written in the background. The nomination reserves the freed resources for this pod until then.
                 if outcome.victims and outcome.nominate:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
@@ -381,7 +389,6 @@ class SchedulingLoop:
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
             case SchedulingFailed():
-                self._charge(queued.info, outcome, took_s)
                 self._parts.failures.handle_error(queued, message=outcome.message, took_s=took_s)
 
     def _barrier(self, pod: PodInfo) -> GroupBarrier | None:
@@ -409,6 +416,13 @@ class SchedulingLoop:
         if took_s >= LONG_S and self._consultations.is_off:
             spent_s = took_s
         self._queue.fair_share.charge(pod, spent_s)
+
+    def _charge_member(self, queued: QueuedPodInfo, found: GroupOutcome, spent_s: float) -> None:
+        """Charge an attempt of a group to the share of one of its pods, unless the group starts or has victims."""
+        if found.is_placed or (found.preemption is not None and found.preemption.nodes):
+            self._queue.fair_share.clear(queued.info)
+        elif self._parts.profiles[queued.profile].ours.preemption_fair_share == "on":
+            self._queue.fair_share.charge(queued.info, spent_s)
 
     def _is_skipped(self, pod: PodInfo) -> bool:
         """Return whether to skip the pod without an attempt: deleted, assumed or unknown (§3.1 step 2)."""

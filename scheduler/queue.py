@@ -10,6 +10,7 @@ that can help the pods they rejected.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -42,6 +43,8 @@ __all__ = ["Nominator", "QueueEntry", "QueueProfile", "QueuedPodInfo", "Scheduli
 
 _ADDED: Final = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+MOVED_AT_ONCE: Final = 500
+"""Pods that one call moves. An event may wake tens of thousands, for example all pods of a large group."""
 _LEFT_ALONE: Final = frozenset({Place.GATED, Place.ERROR_BACKOFF})
 
 
@@ -86,6 +89,8 @@ class SchedulingQueue:
         )
         self.in_flight = InFlightEvents()
         self._flush = Flush(self._pool, now=clock.now(), limit_s=max_in_unschedulable_s)
+        self._woken: deque[tuple[QueuedPodInfo, QueueingStrategy, str]] = deque()
+        """Pods that events have woken and that are not moved yet, with the label of the event."""
         self._is_closed = False
 
     # -- what the watch saw ------------------------------------------------------------------------------------------
@@ -148,8 +153,10 @@ class SchedulingQueue:
     def pop(self, *, early: bool = True) -> QueuedPodInfo | None:
         """Return the next pod to try, now in flight; None if none is ready. Never waits (§1.6).
 
-        `early`: also a pod that backs off after a rejection, if no other pod is ready.
+        `early`: also a pod that backs off after a rejection, if no other pod is ready. All woken pods are moved before.
         """
+        while self.move_woken():
+            pass
         while not self._is_closed:
             queued = self.places.pop(early=early)
             if queued is None:
@@ -240,17 +247,26 @@ class SchedulingQueue:
 
         O(1) if no plugin registered the event, otherwise O(registrations + topics × plugins that rejected pods +
         hints for the shapes of these topics + woken pods). `concerns` restricts it to some pods, waiting or in
-        flight. A wildcard wakes all pods, or the one pod that `new` is.
+        flight. A wildcard wakes all pods, or the one pod that `new` is. Of thousands, `move_woken` moves the rest.
         """
         if not event.is_wildcard and not self._wakers.of(event):
             return
         woken = self._pool.woken_by(event, old, new, concerns=concerns)
         if woken:
-            label = event.label
-            moved = [self.places.enter_by(queued, strategy, label) for queued, strategy in woken]
-            if any(moved):
-                self._on_ready()
+            self._woken.extend((queued, strategy, event.label) for queued, strategy in woken)
+            self.move_woken()
         self.in_flight.record(event, old, new, concerns=concerns)
+
+    def move_woken(self) -> bool:
+        """Move at most 500 of the pods that events have woken; return whether some are left."""
+        moved = False
+        for _ in range(min(len(self._woken), MOVED_AT_ONCE)):
+            queued, strategy, label = self._woken.popleft()
+            if queued.place in IN_POOL and self.places.get(queued.uid) is queued:  # otherwise it has moved or is gone
+                moved |= self.places.enter_by(queued, strategy, label)
+        if moved:
+            self._on_ready()
+        return bool(self._woken)
 
     def activate(self, infos: Iterable[PodInfo]) -> None:
         """Make these pods ready now, for plugins (§1.14). A pod in flight will back off instead of waiting."""
@@ -293,14 +309,19 @@ class SchedulingQueue:
             self._on_ready()
         self.in_flight.record(PROFILE_CHANGED, None, None, concerns=lambda pod: pod.pod.spec.scheduler_name in profiles)
 
-    def tick(self) -> None:
-        """Move pods whose time has come: completed back-offs, and every 30 s pods that waited too long."""
+    def tick(self) -> bool:
+        """Move pods whose time has come: completed back-offs, and every 30 s pods that waited too long.
+
+        Returns whether some are left, because each call moves a limited number.
+        """
         now = self._clock.now()
-        moved = self.places.complete_backoffs(now)
+        completed = self.places.complete_backoffs(now, MOVED_AT_ONCE)
+        moved = completed > 0
         for queued in self._flush.late(now):
             moved |= self.places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
         if moved:
             self._on_ready()
+        return completed == MOVED_AT_ONCE
 
     def close(self) -> None:
         """Pop no further pod; every attempt counts as done."""

@@ -151,7 +151,8 @@ class GroupVerdicts:
             if preemption is not None and isinstance(outcome, Unschedulable):
                 outcome.nominate = preemption.nodes.get(queued.uid, "")
                 outcome.diagnosis.unschedulable_plugins |= preemption.plugins
-            if isinstance(outcome, Unschedulable) and queued is again:
+            is_left_over = found.is_placed and not isinstance(outcome, Scheduled) and self._is_untried(queued, found)
+            if isinstance(outcome, Unschedulable) and (queued is again or is_left_over):
                 outcome.diagnosis.unschedulable_plugins.clear()
             elif isinstance(outcome, Unschedulable) and is_confined:
                 # No plugin saw the nodes outside of the domain. The events of GangScheduling say when they count.
@@ -165,6 +166,15 @@ class GroupVerdicts:
         """
         again = max(members, key=lambda queued: queued.consecutive_errors)
         return again if not found.is_certain and again.consecutive_errors < _REPEATED_MAX else None
+
+    def _is_untried(self, queued: QueuedPodInfo, found: GroupOutcome) -> bool:
+        """Return whether a pod that its started group has left over is tried alone next, without an event.
+
+        The attempt of the group has not tried it, or has chosen no victims for it, which the pod may have when it is alone.
+        """
+        may_preempt = queued.info.pod.spec.preemption_policy != "Never"
+        has_lower = bool(self.cluster.nodes.priorities.below(queued.info.priority))
+        return queued.uid not in found.outcomes or (may_preempt and has_lower)
 
     def summary(self, group: GroupKey, members: Sequence[QueuedPodInfo], found: GroupOutcome) -> tuple[str, str]:
         """Return reason and message of the attempt, for the group's object.

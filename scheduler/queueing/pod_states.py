@@ -121,12 +121,13 @@ class PodStates:
         self._count("active" if place is Place.ACTIVE else "backoff", label, strategy)
         return True
 
-    def complete_backoffs(self, now: float) -> bool:
-        """Move the pods whose back-off has ended to the active queue; return whether there was one."""
-        moved = False
-        while (queued := self.backoff.first_due(now)) is not None:
-            moved |= self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
-        return moved
+    def complete_backoffs(self, now: float, at_most: int) -> int:
+        """Move pods whose back-off has ended to the active queue; return how many."""
+        count = 0
+        while count < at_most and (queued := self.backoff.first_due(now)) is not None:
+            self.enter(queued, Place.ACTIVE, _BACKOFF_OVER)
+            count += 1
+        return count
 
     def pop(self, *, early: bool = True) -> QueuedPodInfo | None:
         """Remove and return the next pod: an active one, else with `early` one that backs off after a rejection.
@@ -253,6 +254,7 @@ class PodStates:
         self._leave(queued)
         self._pods[queued.uid] = queued
         queued.place = place
+        queued.order = self._order(self._profiles, queued)  # its group may take it from here
         self.pool.add(queued)
         self._note(queued)
 

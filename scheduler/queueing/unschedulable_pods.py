@@ -362,15 +362,20 @@ class UnschedulablePods:
         registrations: tuple[HintRegistration, ...],
         concerns: Concerns,
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
-        """Return the woken pods of one gating plugin. If it has topics, a pod must share one with the event."""
-        candidates = index.concerned(
-            queueing_event, [registration for registration in registrations if registration.rejecter == gate]
-        )
+        """Return the woken pods of one gating plugin. If it has topics, a pod must share one with the event.
+
+        Its hints are called once per shape, those of other plugins that rejected a pod before for each such pod.
+        """
+        own = [registration for registration in registrations if registration.rejecter == gate]
+        candidates = index.concerned(queueing_event, own)
         if candidates is None:
             return index.woken_by(queueing_event, registrations, concerns)
+        by_gate = {queued.uid: strategy for queued, strategy in index.woken_by(queueing_event, own, concerns)}
         woken: list[tuple[QueuedPodInfo, QueueingStrategy]] = []
         for queued in candidates:
-            strategy = self._hints.evaluate(queued, queueing_event.event, queueing_event.old, queueing_event.new)
-            if strategy is not QueueingStrategy.SKIP and (concerns is None or concerns(queued.info)):
+            strategy = by_gate.get(queued.uid, QueueingStrategy.SKIP)
+            if len(queued.rejecters) > 1 and (concerns is None or concerns(queued.info)):
+                strategy = self._hints.evaluate(queued, queueing_event.event, queueing_event.old, queueing_event.new)
+            if strategy is not QueueingStrategy.SKIP:
                 woken.append((queued, strategy))
         return woken

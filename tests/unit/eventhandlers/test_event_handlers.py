@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from scheduler.eventhandlers import deltas, pods
 from scheduler.eventhandlers.nodes import node_changes
 from scheduler.server.cache_dump import cache_page
 from tests.support.volumebuilders import a_claim
-from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
+from tests.unit.harness import SchedulerHarness, StepClock, manifest, read_node, read_pod
 from tests.unit.hints.hint_rows import requesting
 
 
@@ -522,6 +523,32 @@ def test_catch_up_applies_changes_except_during_an_attempt() -> None:
     inbox.catch_up()
 
     assert (seen, len(inbox)) == (["news"], 0)
+
+
+async def test_many_changes_are_applied_in_turns() -> None:
+    """Thousands of bindings may fail at once. Other tasks run in between, and may not apply the rest."""
+    clock, inbox, seen = StepClock(), Inbox(), []
+
+    def change(number: int) -> None:
+        clock.move(0.002)
+        seen.append(number)
+
+    async def other() -> list[int]:
+        lengths = []
+        while len(seen) < 9:
+            await asyncio.sleep(0)
+            inbox.catch_up()
+            lengths.append(len(seen))
+        return lengths
+
+    for number in range(9):
+        inbox.put(partial(change, number))
+    inbox.put(lambda: inbox.put(partial(change, 10)))
+    turns = asyncio.ensure_future(other())
+    await asyncio.sleep(0)
+    await inbox.apply_paced(clock)
+
+    assert (await turns, seen, len(inbox)) == ([3, 6, 9], list(range(9)), 1)
 
 
 async def test_caught_up_waits_for_the_end_of_the_attempt() -> None:

@@ -20,7 +20,7 @@ from scheduler.core.cooperative import finish
 from scheduler.core.errors import Unavailable
 from scheduler.core.feature_gates import defaults
 from scheduler.explain.answer import Explanation
-from tests.unit.harness import SchedulerHarness
+from tests.unit.harness import SchedulerHarness, StepClock
 
 GROUPED: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 LABELLED: dict[str, Any] = {"labels": {COSCHEDULING_LABEL: "g"}}
@@ -30,11 +30,11 @@ RELEASED = ", deallocation and deletion of ResourceClaims completed"
 ALONE = ", pod group preemption: No preemption victims found for incoming preemptor"
 
 
-def harness(*nodes: str, version: str = "1.37", **ours: Any) -> SchedulerHarness:
+def harness(*nodes: str, version: str = "1.37", clock: StepClock | None = None, **ours: Any) -> SchedulerHarness:
     """A scheduler whose server has groups of all kinds; the nodes have 4 cpu."""
     args = {KubestowArgs.plugin: KubestowArgs(**ours)}
     profiles = tuple(KubeSchedulerProfile(name, args=args) for name in ("kubestow", "batch"))
-    sched = SchedulerHarness(Configuration(profiles=profiles, feature_gates=defaults(version)))
+    sched = SchedulerHarness(Configuration(profiles=profiles, feature_gates=defaults(version)), clock=clock)
     for kind in KINDS:
         sched.served(kind)
     for name in nodes:

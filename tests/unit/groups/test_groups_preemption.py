@@ -17,7 +17,7 @@ from tests.unit.controllers.test_derived import Scene, bound as bound_claim, loc
 from tests.unit.groups.test_groups import GROUPED, NAMES, bound, conditions, harness
 from tests.unit.groups.test_groups_topology import RACK, places, racks
 from tests.unit.groups.worlds import GroupMember, drawn, ended, has_started
-from tests.unit.harness import SchedulerHarness
+from tests.unit.harness import SchedulerHarness, StepClock
 from tests.unit.preemption.evicting import Wire, rest
 from tests.unit.scenarios.device_harness import DeviceHarness
 from tests.unit.scenarios.seen import OTHERS, evicted
@@ -92,6 +92,37 @@ async def test_one_place_that_is_made_may_be_enough_for_two() -> None:
     assert len(evicted(sched)) == 1
     await left(sched)
     assert bound(sched) == ["a", "b"]
+
+
+class SlowClock(StepClock):
+    """A clock with which every attempt takes seconds."""
+
+    def now(self) -> float:
+        self.time += 0.1
+        return self.time
+
+
+@pytest.mark.parametrize(
+    ("low", "highs_cpu", "least", "is_paused"),
+    [
+        pytest.param("3", ("2", "2"), 2, False, id="victims leave for the group"),
+        pytest.param("1", ("2", "2"), 1, False, id="the group starts without one of its pods"),
+        pytest.param("3", ("5", "5"), 2, True, id="the group fits nowhere"),
+    ],
+)
+async def test_only_an_attempt_in_vain_is_charged(
+    low: str, highs_cpu: tuple[str, ...], least: int, is_paused: bool
+) -> None:
+    """Otherwise a group waits for half a minute after its victims have left."""
+    sched = harness("n1", clock=SlowClock())
+    lows(sched, low, x="n1")
+    sched.group("g", least, priority=HIGH)
+    for name, cpu in zip(NAMES, highs_cpu):
+        highs(sched, name, cpu=cpu)
+    sched.parts.inbox.apply()
+    await sched.parts.loop.step()
+
+    assert sched.parts.queue.fair_share.is_paused is is_paused
 
 
 NOT_HELPFUL = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"

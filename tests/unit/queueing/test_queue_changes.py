@@ -208,6 +208,66 @@ def test_a_large_flush_goes_in_parts() -> None:
     assert waiting == [700, 200, 0]
 
 
+# -- events that wake thousands of pods ----------------------------------------------------------------------------------
+
+
+def crowd(*more: PodInfo) -> QueueHarness:
+    """Return a queue in which 1200 pods wait, and then these, and that has just seen an event for all of them."""
+    harness = QueueHarness(PLUGINS)
+    for info in (*(pod(f"p{n}") for n in range(1200)), *more):
+        harness.rejected(info, FIT)
+    harness.advance(2)
+    harness.queue.move_all(NODE_ADD, None, None)
+    return harness
+
+
+def test_a_large_wake_up_goes_in_parts() -> None:
+    """All pods of a large group are woken by its last one, and must not hold the event loop."""
+    harness = crowd()
+    active, is_rest = [harness.queue.counts()["active"]], True
+    while is_rest:
+        is_rest = harness.queue.move_woken()
+        active.append(harness.queue.counts()["active"])
+
+    assert active == [500, 1000, 1200]
+
+
+def test_the_next_pod_is_chosen_among_all_that_are_woken() -> None:
+    harness = crowd(pod("late", priority=9))
+
+    assert harness.names_popped()[0] == "late"
+
+
+@pytest.mark.parametrize(
+    ("change", "active", "rest"),
+    [
+        pytest.param(lambda harness: harness.delete(pod("p1199")), 1199, {}, id="deleted"),
+        pytest.param(lambda harness: harness.queue.observed_bound(pod("p1199", node="n")), 1199, {}, id="bound"),
+        pytest.param(lambda harness: harness.queue.activate([pod("p1199")]), 1200, {}, id="activated"),
+        pytest.param(lambda harness: harness.queue.move_all(NODE_ADD, None, None), 1200, {}, id="woken-again"),
+    ],
+)
+def test_a_woken_pod_changes_before_it_moves(change: Any, active: int, rest: dict[str, int]) -> None:
+    harness = crowd()
+    change(harness)
+    while harness.queue.move_woken():
+        pass
+
+    assert {name: count for name, count in harness.queue.counts().items() if count} == {"active": active, **rest}
+
+
+def test_many_back_offs_that_end_at_once_go_in_parts() -> None:
+    harness = QueueHarness(PLUGINS)
+    for n in range(1200):
+        harness.rejected(pod(f"p{n}"), FIT)
+    harness.queue.move_all(NODE_ADD, None, None)
+    assert (harness.queue.move_woken(), harness.queue.move_woken()) == (True, False)
+    harness.clock.time += 2
+    is_rest = [harness.queue.tick() for _ in range(3)]
+
+    assert (is_rest, harness.queue.counts()["active"]) == ([True, True, False], 1200)
+
+
 # -- updates -------------------------------------------------------------------------------------------------------------
 
 

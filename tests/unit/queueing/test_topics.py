@@ -23,7 +23,7 @@ from scheduler.framework.interface import (
 from scheduler.queueing.unschedulable_pods import TOPICS_MAX
 from tests.support.hashing import HashedText
 from tests.unit.objects import node
-from tests.unit.queueing.harness import OTHER, QueueHarness, pod
+from tests.unit.queueing.harness import OTHER, Gate, QueueHarness, pod
 
 
 class Wants:
@@ -90,6 +90,17 @@ def test_the_hint_is_called_once_per_shape_in_the_order_of_the_topics_of_the_eve
     harness.queue.move_all(NODE_ADD, None, "bax")
 
     assert plugin.hinted == ["ab", "a"]
+
+
+def test_the_hint_of_gated_pods_is_called_once_per_shape() -> None:
+    """Ten thousand pods of one group are gated until the last one comes."""
+    plugin, gate = Wants(), Gate("Wants", {"a", "b", "c", "d"})
+    harness = QueueHarness({"Wants": plugin.registered(NODE_ADD)}, gates=(gate,))
+    harness.add(*(wanting(name, "x" if name != "d" else "y") for name in "abcd"))
+    gate.held.clear()
+    harness.queue.move_all(NODE_ADD, None, "x")
+
+    assert (plugin.hinted, harness.names_popped()) == (["x"], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(("more", "is_called"), [(0, False), (1, True)])
