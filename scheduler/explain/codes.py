@@ -34,7 +34,6 @@ BY_PLUGIN: Final[Mapping[str, str]] = {
 
 
 def code_of(rejection: Rejection) -> str:
-    """Return the stable code of a rejection."""
     if rejection.code is Code.ERROR:
         return "Error"
     return rejection.cause or BY_PLUGIN.get(rejection.plugin, rejection.plugin)

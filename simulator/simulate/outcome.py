@@ -269,8 +269,6 @@ class ExpectedAnnotations(GroupAnnotations, frozen=True):
 
 
 class ExpectedMetadata(PodMetadata, frozen=True):
-    """`metadata` of a pod in a simulation."""
-
     annotations: ExpectedAnnotations = ExpectedAnnotations()
 
 
@@ -423,7 +421,6 @@ class Tracker:
 
 
 def is_preempted(pod: dict[str, Any]) -> bool:
-    """Return whether a scheduler has preempted the pod."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(c.get("type") == DISRUPTION_TARGET and c.get("reason") == PREEMPTION_BY_SCHEDULER for c in conditions)
 

@@ -220,7 +220,6 @@ class Http1Client:
         self._is_closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See `HttpClient`."""
         text = self._text(request)
         deadline_s = self._loop.time() + request.timeout_s
         connection = self._unused.pop() if self._unused else await self._connect(deadline_s)
@@ -242,7 +241,6 @@ class Http1Client:
             limit.cancel()
 
     def adopt(self) -> None:
-        """See `HttpClient`."""
         self._heads.clear()
         server = _server_of(self._settings)
         if server == self._server:
@@ -252,7 +250,6 @@ class Http1Client:
             connection.abort("")
 
     async def close(self) -> None:
-        """See `HttpClient`."""
         self.abort()
 
     def abort(self) -> None:
