@@ -14,14 +14,14 @@ from simulator.apiserver import ApiServer
 from simulator.builders.core import PodBuilder
 from simulator.controllers import (
     Actor,
-    AttachDetachController,
     EphemeralVolumeController,
     ExternalProvisioner,
     PersistentVolumeController,
-    ProtectionController,
     ProvisionCall,
 )
 from simulator.controllers.persistent_volume import unbind
+from tests.actors.attach_detach import AttachDetachController
+from tests.actors.protection import ProtectionController
 from tests.integration.daemon_laws import Object
 from tests.integration.other_schedulers import GarbageCollector, OtherScheduler
 from tests.integration.pod_steps import RACK, RACKS, SHARED, THEIRS, PodSteps

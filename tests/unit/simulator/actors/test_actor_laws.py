@@ -14,13 +14,13 @@ from simulator.builders.claims import a_claim as a_device_claim, a_claim_templat
 from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.controllers import (
-    DRADriver,
     ExternalProvisioner,
     PersistentVolumeController,
-    ProtectionController,
     ResourceClaimController,
 )
 from simulator.controllers.resource_claim import is_done, name_of
+from tests.actors.dra_driver import PublishingDriver
+from tests.actors.protection import ProtectionController
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.deviceinvariants import (
@@ -183,7 +183,7 @@ class DeviceHarness:
         objects = (node("n1"), a_claim_template("t").request("r", "gpu"), *claims)
         self.server = server = server_with(*objects, clock=clock)
         self.controller = ResourceClaimController(server, clock=clock)
-        self.driver = DRADriver(server, DRIVER, clock=clock)
+        self.driver = PublishingDriver(server, DRIVER, clock=clock)
         self.driver.publish(a_slice("n1", DRIVER, *(a_device(f"d{i}") for i in range(4))))
 
     def settle(self) -> None:
