@@ -7,7 +7,7 @@ use the injected clock. Each runs in the background (`async with`) or by calls o
 from simulator.controllers.controller import Actor
 from simulator.controllers.dra_driver import DRADriver
 from simulator.controllers.persistent_volume import PersistentVolumeController
-from simulator.controllers.provisioner import ExternalProvisioner, ProvisionCall
+from simulator.controllers.provisioner import ExternalProvisioner
 from simulator.controllers.resource_claim import ResourceClaimController
 from simulator.controllers.volume_claims import EphemeralVolumeController
 
@@ -17,6 +17,5 @@ __all__ = [
     "EphemeralVolumeController",
     "ExternalProvisioner",
     "PersistentVolumeController",
-    "ProvisionCall",
     "ResourceClaimController",
 ]
