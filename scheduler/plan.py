@@ -143,7 +143,6 @@ class Placement:
 
     @property
     def node(self) -> str:
-        """The name of its node."""
         return self._outcome.assumed.node_name
 
     def __call__(self) -> Undo:

@@ -65,8 +65,6 @@ class ContainerRestartRule(Frozen, frozen=True):
 
 
 class VolumeMount(Frozen, frozen=True):
-    """A volume mount of a container."""
-
     bind_mount_options: tuple[str, ...] = ()
 
 
@@ -83,8 +81,6 @@ class Container(Frozen, frozen=True):
 
 
 class Toleration(Frozen, frozen=True):
-    """`spec.tolerations[]`."""
-
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -156,16 +152,12 @@ class PodAffinity(Frozen, frozen=True):
 
 
 class Affinity(Frozen, frozen=True):
-    """`spec.affinity`."""
-
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
 class TopologySpreadConstraint(Frozen, frozen=True):
-    """`spec.topologySpreadConstraints[]`."""
-
     max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
@@ -244,8 +236,6 @@ class Volume(Frozen, frozen=True):
 
 
 class PodResourceClaim(Frozen, frozen=True):
-    """`spec.resourceClaims[]`."""
-
     name: str = ""
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
@@ -280,8 +270,6 @@ class PodSpec(Frozen, frozen=True):
 
 
 class PodCondition(Frozen, frozen=True):
-    """`status.conditions[]`."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -298,8 +286,6 @@ class ContainerStatus(Frozen, frozen=True):
 
 
 class PodResourceClaimStatus(Frozen, frozen=True):
-    """`status.resourceClaimStatuses[]`."""
-
     name: str = ""
     resource_claim_name: str | None = None
 
@@ -349,7 +335,6 @@ class Pod(NamespacedObject, frozen=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
     def condition(self, type_: str) -> PodCondition | None:
-        """Return the condition of this type, or None."""
         return next((c for c in self.status.conditions if c.type == type_), None)
 
 

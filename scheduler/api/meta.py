@@ -77,8 +77,6 @@ class GroupAnnotations(Frozen, frozen=True):
 
 
 class PodMetadata(Metadata, frozen=True):
-    """`metadata` of a pod."""
-
     annotations: GroupAnnotations = GroupAnnotations()
 
 

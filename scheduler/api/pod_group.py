@@ -42,7 +42,6 @@ class GroupKey(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the object."""
         return self.key.partition("/")[2]
 
 
@@ -65,8 +64,6 @@ class TopologyConstraint(Frozen, frozen=True):
 
 
 class SchedulingConstraints(Frozen, frozen=True):
-    """`schedulingConstraints`."""
-
     topology: tuple[TopologyConstraint, ...] = ()
 
 
@@ -113,7 +110,6 @@ class PodGroup(NamespacedObject, frozen=True):
     api_version: ClassVar[str] = "scheduling.k8s.io/v1beta1"
 
     def condition(self, type_: str) -> PodCondition | None:
-        """Return the condition of this type, or None."""
         return next((each for each in self.status.conditions if each.type == type_), None)
 
     @property
@@ -196,8 +192,6 @@ class NetworkTopology(Frozen, frozen=True):
 
 
 class SubGroupPolicy(Frozen, frozen=True):
-    """`subGroupPolicy[]`."""
-
     network_topology: NetworkTopology | None = None
     min_sub_groups: Int32 | None = None
 

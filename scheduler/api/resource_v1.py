@@ -18,8 +18,6 @@ from scheduler.core import api_json as apijson
 
 
 class DeviceId(NamedTuple):
-    """The identity of a device."""
-
     driver: str
     pool: str
     device: str
@@ -42,8 +40,6 @@ class DeviceAttribute(Frozen, frozen=True):
 
 
 class CapacityRange(Frozen, frozen=True):
-    """`validRange`."""
-
     min: Quantity | None = None
     max: Quantity | None = None
     step: Quantity | None = None
@@ -87,8 +83,6 @@ def by_bare_name(driver: str, named: Mapping[str, _Named]) -> Mapping[str, _Name
 
 
 class DeviceCapacity(Frozen, frozen=True):
-    """The amount of a capacity."""
-
     value: Quantity
     request_policy: CapacityRequestPolicy | None = None
 
@@ -124,8 +118,6 @@ class DeviceTaint(Frozen, frozen=True):
 
 
 class Device(Frozen, frozen=True):
-    """One device of a slice."""
-
     name: str = ""
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
@@ -173,7 +165,6 @@ class DeviceTaintSelector(Frozen, frozen=True):
     device: str | None = None
 
     def selects(self, driver: str, pool: str, device: str) -> bool:
-        """Return whether the selector matches this device."""
         return self.driver in {None, driver} and self.pool in {None, pool} and self.device in {None, device}
 
 
@@ -202,14 +193,10 @@ NO_PARAMETERS: Final = msgspec.Raw(b"null")
 
 
 class CelSelector(Frozen, frozen=True):
-    """`cel` of a selector."""
-
     expression: str = ""
 
 
 class DeviceSelector(Frozen, frozen=True):
-    """A requirement on a device."""
-
     cel: CelSelector | None = None
 
 
@@ -349,8 +336,6 @@ class Condition(Frozen, frozen=True):
 
 
 class AllocatedDeviceStatus(Frozen, frozen=True):
-    """`status.devices[]`."""
-
     driver: str = ""
     pool: str = ""
     device: str = ""

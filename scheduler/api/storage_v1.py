@@ -54,8 +54,6 @@ class CSISource(Frozen, frozen=True):
 
 
 class VolumeNodeAffinity(Frozen, frozen=True):
-    """`nodeAffinity` of a volume."""
-
     required: NodeSelector | None = None
 
 
@@ -206,8 +204,6 @@ class DriverResources(Frozen, frozen=True):
 
 
 class CSINodeDriver(Frozen, frozen=True):
-    """A driver on a node."""
-
     name: str = ""
     allocatable: DriverResources = DriverResources()
 

@@ -28,7 +28,6 @@ class NodeChecks:
         self._nodes = nodes
 
     def checks(self) -> dict[str, Check]:
-        """Return index → check."""
         nodes = self._nodes
         return {
             "node-columns": self._columns,

@@ -27,7 +27,6 @@ class QueueChecks:
         self._is_binding = is_binding
 
     def checks(self) -> dict[str, Check]:
-        """Return index → check."""
         nominator = self._queue.nominator
         return {
             "queue": self._pods,

@@ -57,7 +57,6 @@ class StoredObjectChecks:
         self._kinds = _kinds(shared.cluster)
 
     def checks(self) -> dict[str, Check]:
-        """Return index → check."""
         return {
             "stored-objects": self._objects,
             "stored-pods": self._pods,

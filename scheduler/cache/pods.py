@@ -344,8 +344,6 @@ _read: Final[Interner[tuple[str, bytes], tuple[PodTerm, ...]]] = Interner(4096)
 
 
 class TermGroup(SlotCounts):
-    """The counts of the pods with one term."""
-
     __slots__ = ("term",)
 
     def __init__(self, term: PodTerm) -> None:
@@ -392,7 +390,6 @@ class PodTerms:
                 self._drop(group)
 
     def clear(self) -> None:
-        """Remove all groups."""
         self.groups.clear()
         for index in self.indexes.values():
             index.clear()

@@ -200,7 +200,6 @@ def _is_same_at(value: Value, name: Value, right: Mapping[Any, Any], alike: _Pai
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:
-    """Return whether the list contains the value."""
     if type(value) is str:
         return value in values
     work(1 + len(values))

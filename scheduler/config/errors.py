@@ -58,7 +58,6 @@ class Findings:
         self._lines = lines or {}
 
     def error(self, path: str, message: str) -> None:
-        """Record a mistake."""
         self.errors.append(ConfigError(path, message, line=self._line(path)))
 
     def raise_any(self) -> None:

@@ -143,6 +143,8 @@ def examine(text: str, *, source: str, **options: Unpack[ReadOptions]) -> tuple[
     """Like `parse`, but return the mistakes next to the configuration, in which defaults replace wrong values.
 
     Raises ConfigErrors for a syntax error and for a wrong version.
+
+    Upstream: pkg/scheduler/apis/config/validation/validation.go ValidateKubeSchedulerConfiguration
     """
     try:
         document = read_document(text)
@@ -169,18 +171,6 @@ def _with_mistakes(document: Document, errors: Sequence[ConfigError], source: st
         findings.error(path, message)
     follow = [error for error in errors if error.path not in refused]
     return [_named(error, source) for error in (*findings.errors, *follow)]
-
-
-def check(path: str | Path, **options: Unpack[ReadOptions]) -> list[str]:
-    """Return the mistakes in a file, one text each; empty if it is valid. Plugin names are not checked.
-
-    Upstream: pkg/scheduler/apis/config/validation/validation.go ValidateKubeSchedulerConfiguration
-    """
-    try:
-        load(path, **options)
-    except ConfigErrors as broken:
-        return [str(error) for error in broken.errors]
-    return []
 
 
 def _known_gates(feature_gates: AbstractSet[str]) -> frozenset[str]:

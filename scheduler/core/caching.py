@@ -67,7 +67,6 @@ class BoundedCache(Generic[K, V]):
         return self._entries.pop(key, None)
 
     def clear(self) -> None:
-        """Remove all entries."""
         self._entries.clear()
 
 

@@ -25,8 +25,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the machine."""
-
     def now(self) -> float:
         return time.monotonic()
 

@@ -71,8 +71,6 @@ class WhatIfSpec(WhatIfRequest, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class WhatIfObject(msgspec.Struct, rename="camel"):
-    """A WhatIf as the server has it."""
-
     metadata: WhatIfMetadata
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: _Status = msgspec.field(default_factory=_Status)

@@ -106,7 +106,6 @@ class WhatIfObjects(OwnObjects):
             self._wait(key)
 
     def removed(self, key: str, obj: Object) -> None:
-        """Forget the object."""
         self._done.pop(obj["metadata"]["uid"], None)
         self._later.pop(key, None)
         namespace = key.partition("/")[0]

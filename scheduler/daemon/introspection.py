@@ -101,7 +101,6 @@ class Introspection:
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
     def sources(self) -> EndpointSources:
-        """Return the sources of the endpoints."""
         scheduler = self.scheduler
         return EndpointSources(
             livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},

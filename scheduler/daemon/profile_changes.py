@@ -41,7 +41,6 @@ _SELF_CHECK = "self-check"
 
 
 def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSpec, ...]:
-    """Return the kinds that these profiles read."""
     reads = {kind for profile in profiles for kind in profile.reads}
     kinds = with_capacity(watched(reads), options.csi_storage_capacity_api_version)
     return with_taint_rules(kinds, options.config.feature_gates)
@@ -92,7 +91,6 @@ class ProfileChanges:
         scheduler.reloading.on_change = self._check_permissions
 
     def objects(self, transport: HttpTransport, writer: ProfileWriter, clock: Clock) -> ProfileObjects:
-        """Return the SchedulerProfile objects."""
         reloading, inbox = self._scheduler.reloading, self._scheduler.inbox
         objects = ProfileObjects(
             transport,

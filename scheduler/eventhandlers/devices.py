@@ -33,7 +33,6 @@ class DeviceHandlers:
         self._frees = partial(preempting.frees, cluster)
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        """Return the handler of one delta for each kind."""
         return {
             "ResourceClaim": self._claim,
             "ResourceSlice": self._slice,

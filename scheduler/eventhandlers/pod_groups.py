@@ -28,7 +28,6 @@ class PodGroupHandlers:
         self._broken: dict[tuple[str, str], Broken] = {}
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        """Return the handler of one delta for each kind."""
         return {kind: partial(self._changed, kind) for kind in KINDS}
 
     def served(self, kind: str, is_served: bool) -> None:

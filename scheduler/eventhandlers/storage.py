@@ -31,7 +31,6 @@ class StorageHandlers:
         self._move = move
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        """Return the handler of one delta for each kind."""
         volumes = self._volumes
         updates: dict[str, tuple[Resource, Callable[[str, Any], None]]] = {
             CLAIM: (Resource.PERSISTENT_VOLUME_CLAIM, volumes.set_claim),

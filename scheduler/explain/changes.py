@@ -92,7 +92,6 @@ class Site:
         return node
 
     def pods(self) -> Iterable[PodInfo]:
-        """Return the pods on the node."""
         return self.cluster.nodes.pods(self.slot).values()
 
     def free(self, resource: str) -> int:
@@ -111,7 +110,6 @@ class Site:
         return Edit("patch", "Pod", metadata.name, metadata.namespace, patch=steps)
 
     def node_patch(self, *steps: Step) -> Edit:
-        """Return an edit of the node."""
         return Edit("patch", "Node", self.node.metadata.name, patch=steps)
 
 
@@ -143,7 +141,6 @@ def all_removable(site: Site, pods: Collection[PodInfo], most: int) -> list[PodI
 
 
 def deletion(site: Site, pods: Iterable[PodInfo], code: str = "DeletePod") -> list[Change]:
-    """Return the deletion of each pod as a change."""
     return [
         Change(
             code,

@@ -314,7 +314,6 @@ class Overlay:
                 raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
 
     def exists(self, edit: Edit) -> bool:
-        """Return whether the object of this edit exists."""
         volumes, devices = self._cluster.volumes, self._cluster.devices
         match edit.kind:
             case "Node":

@@ -325,7 +325,6 @@ class Explainer:
     # -- trials ------------------------------------------------------------------------------------------------------
 
     def search(self, info: PodInfo, profile: Profile) -> Search:
-        """Return the search for fixes of a pod of this profile."""
         overlay = Overlay(self.cluster, self.derive)
         runner, place = self._runner(profile), self._place(profile)
         return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s, self.trial_s)

@@ -32,7 +32,6 @@ class Verdicts:
     early: dict[str, Rejection] = field(default_factory=dict)
 
     def add(self, plugin: str, rejection: Rejection, nodes: NodeSet) -> None:
-        """Record a rejection of these nodes."""
         if nodes:
             held = self.groups.setdefault(plugin, {})
             held[rejection] = held.get(rejection, EMPTY) | nodes

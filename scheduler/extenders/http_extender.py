@@ -87,7 +87,6 @@ class HTTPExtender:
         return answer.filter_result(nodes, self.name)
 
     async def prioritize(self, pod: PodInfo, nodes: Sequence[str]) -> Iterable[tuple[str, int]]:
-        """Return scores of these nodes."""
         answer = await self._send(self._config.prioritize_verb, self._args(pod, nodes), len(nodes))
         return answer.host_priorities()
 
@@ -107,7 +106,6 @@ class HTTPExtender:
         (await self._send(self._config.bind_verb, messages.of_binding(pod, node_name), 1)).binding_result()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._session.close()
 
     def _args(self, pod: PodInfo, names: Sequence[str]) -> bytes:

@@ -72,7 +72,6 @@ def of_victims(pod: bytes, *, whole: Mapping[str, tuple[Sequence[bytes], int]] |
 
 
 def meta_victims(victims: Mapping[str, Victims]) -> dict[str, Any]:
-    """Return the victims by uid."""
     return {
         name: {"Pods": [{"UID": pod.uid} for pod in each.pods], "NumPDBViolations": each.violations}
         for name, each in victims.items()
@@ -124,7 +123,6 @@ class Answer:
         )
 
     def host_priorities(self) -> list[tuple[str, int]]:
-        """Return a HostPriorityList."""
         hosts = self._decoded(_field_lists, self.body, "HostPriorityList") or ()
         return [
             (

@@ -178,7 +178,6 @@ class NominatedPods:
                 yield slot
 
     def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _ShapeVerdicts:
-        """Return the up-to-date results for pods of this shape."""
         shape = (pod.priority, what_if.shape)
         verdicts = self._verdicts.get_or_make(shape, _ShapeVerdicts)
         columns, nominations, objects = verdicts.at

@@ -191,7 +191,6 @@ class CycleState:
         self.skip_score: set[str] = set()
 
     def set(self, key: StateKey[T], value: T) -> None:
-        """Store or replace a value."""
         self._values[key] = value
 
     def get(self, key: StateKey[T]) -> T:

@@ -13,7 +13,6 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import structlog
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
@@ -29,8 +28,6 @@ from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.metrics.metrics import CallCount, Metrics
-
-_log = structlog.get_logger(__name__)
 
 
 class PreFiltered(msgspec.Struct):

@@ -253,7 +253,6 @@ class WaitingPodsMap:
         self._held.pop(uid, None)
 
     def is_held(self, uid: str) -> bool:
-        """Return whether the pod is held."""
         return uid in self._held
 
     def reject(self, uid: str, plugin: str, message: str) -> None:

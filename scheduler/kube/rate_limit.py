@@ -104,8 +104,6 @@ BUSY: Final = 8
 
 
 class RequestsInFlight:
-    """Count requests in flight."""
-
     def __init__(self) -> None:
         self._urgent = 0
         self._events = 0

@@ -105,7 +105,6 @@ class ReflectorStats:
             self.failures = 0
 
     def watch_ended(self) -> None:
-        """Record the end of the watch."""
         if self.is_watching:
             self.completed(is_watching=False)
 

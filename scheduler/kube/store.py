@@ -55,7 +55,6 @@ class Store(Generic[T]):
         return iter(self._objects.values())
 
     def get(self, key: Key) -> T | Broken | None:
-        """Return the object of this key."""
         return self._objects.get(key)
 
     def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:

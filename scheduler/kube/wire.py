@@ -197,8 +197,6 @@ def _bounded(asked_s: float) -> float:
 
 
 class WatchLine(msgspec.Struct):
-    """One line of a watch."""
-
     type: str
     object: msgspec.Raw
 

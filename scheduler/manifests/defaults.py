@@ -46,7 +46,6 @@ def filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Object:
 
 
 def with_template_defaults(spec: Object) -> Object:
-    """Return the spec of a pod template with its defaults."""
     result = filled(spec, _POD)
     for name in _CONTAINERS:
         if spec.get(name):

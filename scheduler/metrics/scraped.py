@@ -170,7 +170,6 @@ class ScrapedSources:
 
 
 def families(sources: ScrapedSources) -> list[Family]:
-    """Return all families."""
     declared = (each for each in fields(sources) if each.metadata)
     return [
         *(each.metadata["show"](getattr(sources, each.name)()) for each in declared),

@@ -17,8 +17,6 @@ from prometheus_client.utils import floatToGoString
 
 
 class CounterSeries:
-    """One series of a counter."""
-
     __slots__ = ("_value",)
 
     def __init__(self) -> None:

@@ -13,8 +13,6 @@ from scheduler.framework.interface import CycleState
 
 
 class DefaultBinder:
-    """Bind."""
-
     name: Final = "DefaultBinder"
 
     def __init__(self, args: object, handle: Handle) -> None:

@@ -71,7 +71,6 @@ class VictimRule:
 
 
 def victim_rule(handle: Handle) -> VictimRule:
-    """Return the rule of a profile."""
     ours, gates = handle.ours, handle.feature_gates
     return VictimRule(
         handle.scheduler_names,
@@ -310,7 +309,6 @@ class DefaultPreemption:
         return Nominate("", rejection=Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,)), tried=groups)
 
     def may_evict(self, victim: PodInfo, preemptor: PodInfo) -> bool:
-        """Return whether the pod may be a victim of this preemptor."""
         return self._rule.allows(victim, preemptor)
 
     def in_turn_to_stay(self, victims: Iterable[PodInfo]) -> Work[Sequence[PodInfo]]:

@@ -157,7 +157,6 @@ class MatchingTerms:
         self._kept: BoundedCache[tuple[TermKind, MatchingKey], list[TermGroup]] = BoundedCache(_KEPT_MAX)
 
     def groups(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
-        """Return the groups of terms that match this pod."""
         if not self._terms.any(kind):
             return []
         now = (self._terms.generation, self.namespaces.generation)

@@ -43,7 +43,6 @@ class NodePorts:
         return _Held(self._nodes.pods(slot).values(), pod.host_ports, self._rejection)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
-        """Return the requested ports."""
         return pod.host_ports
 
     def events_to_register(self) -> Sequence[EventHint]:

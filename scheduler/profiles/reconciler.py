@@ -228,7 +228,6 @@ class ProfileReconciler:
             self.on_change()
 
     def _record(self, name: str, held: _Held) -> None:
-        """Record that the profile is in force."""
         self._metrics.reload("removed" if held.request is None else "applied")
         self._metrics.generation(name, held.request.generation if held.request is not None else 0)
         if held.request is None:
@@ -275,7 +274,6 @@ def pool_sharing(config: Configuration) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return the text, cut to `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

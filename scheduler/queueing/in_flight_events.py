@@ -59,7 +59,6 @@ class InFlightEvents:
         return (queued for _, queued in self._pods.values())
 
     def get(self, uid: str) -> QueuedPodInfo | None:
-        """Return the record of a pod in flight."""
         place = self._pods.get(uid)
         return None if place is None else place[1]
 

@@ -88,7 +88,6 @@ class QueuedPodInfo:
 
     @property
     def uid(self) -> str:
-        """The uid of the pod."""
         return self.info.pod.metadata.uid
 
     @property

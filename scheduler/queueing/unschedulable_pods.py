@@ -310,7 +310,6 @@ class UnschedulablePods:
         self._index_of[queued.uid] = index
 
     def clear(self) -> None:
-        """Remove all pods."""
         self._rejected, self._gated, self._index_of = _Index(self._hints), {}, {}
 
     def uids(self) -> dict[str, None]:
@@ -332,7 +331,6 @@ class UnschedulablePods:
         return {("", ""): self._rejected, **self._gated}
 
     def remove(self, queued: QueuedPodInfo) -> None:
-        """Remove a pod that is in the pool."""
         self._index_of.pop(queued.uid).remove(queued)
 
     def woken_by(

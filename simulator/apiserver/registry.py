@@ -251,7 +251,6 @@ class Registry:
             self.create(served.named("priorityclasses"), "", {"metadata": {"name": name}, "value": value})
 
     def by(self, caller: Caller) -> Self:
-        """Return a registry for writes of this caller."""
         other = copy.copy(self)
         other.caller = caller
         return other

@@ -58,7 +58,6 @@ class Unreadable(Refused):
 
 
 def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a `Status` of success."""
     status: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = details

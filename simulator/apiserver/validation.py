@@ -258,7 +258,6 @@ def unique(key: Callable[[Any], Any] = lambda item: item, *, at: str = "") -> Ru
 
 
 def name_of(item: Any) -> str:
-    """Return the name of an item of a list."""
     return str((item or {}).get("name", ""))
 
 

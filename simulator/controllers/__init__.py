@@ -4,23 +4,18 @@ They follow one in-process API server (docs/spec/volumes.md §6.7, docs/spec/dra
 use the injected clock. Each runs in the background (`async with`) or by calls of `step`.
 """
 
-from simulator.controllers.attach_detach import AttachDetachController
 from simulator.controllers.controller import Actor
-from simulator.controllers.dra_driver import DRADriver, Preparation
+from simulator.controllers.dra_driver import DRADriver
 from simulator.controllers.persistent_volume import PersistentVolumeController
-from simulator.controllers.provisioner import ExternalProvisioner, ProvisionCall
+from simulator.controllers.provisioner import ExternalProvisioner
 from simulator.controllers.resource_claim import ResourceClaimController
-from simulator.controllers.volume_claims import EphemeralVolumeController, ProtectionController
+from simulator.controllers.volume_claims import EphemeralVolumeController
 
 __all__ = [
     "Actor",
-    "AttachDetachController",
     "DRADriver",
     "EphemeralVolumeController",
     "ExternalProvisioner",
     "PersistentVolumeController",
-    "Preparation",
-    "ProtectionController",
-    "ProvisionCall",
     "ResourceClaimController",
 ]

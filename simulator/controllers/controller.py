@@ -171,7 +171,6 @@ class Actor(abc.ABC):
 
 
 def key_of(resource: str, obj: Object) -> Key:
-    """Of any object."""
     metadata = obj["metadata"]
     return resource, metadata.get("namespace", ""), metadata["name"]
 

@@ -80,7 +80,6 @@ class Known:
         return tuple(self._waiting.get(class_name, ()))
 
     def claims_naming(self, volume: str) -> tuple[Key, ...]:
-        """Claims that name this volume."""
         return tuple(self._asking.get(volume, ()))
 
     def naming(self, claim: Key) -> tuple[str, ...]:
@@ -133,7 +132,6 @@ def _claims_of(pod: Object) -> Iterator[Key]:
 
 
 def claim_key(volume: PersistentVolume) -> Key:
-    """Return the claim that a volume names."""
     reference = volume.spec.claim_ref
     return ("persistentvolumeclaims", reference.namespace, reference.name) if reference is not None else ("", "", "")
 

@@ -69,7 +69,6 @@ class Users:
         return tuple(sorted(self._naming.get(claim_or_template, ())))
 
     def owned(self, pod_uid: str) -> tuple[Key, ...]:
-        """Return the claims of this pod."""
         return tuple(sorted(self._owning.get(pod_uid, ())))
 
 

@@ -39,7 +39,6 @@ class MemoryTransport(asyncio.Transport):
         return False
 
     def get_write_buffer_size(self) -> int:
-        """Return 0."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -77,7 +76,6 @@ class MemoryTransport(asyncio.Transport):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Return whether this end is closed."""
         return self._is_closing
 
     def close(self) -> None:
@@ -103,7 +101,6 @@ class MemoryTransport(asyncio.Transport):
         self._protocol = protocol
 
     def get_protocol(self) -> Any:
-        """Return the protocol."""
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -148,7 +145,6 @@ class MemoryServer(asyncio.AbstractServer):
         return self.sockets[0].fileno() >= 0
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the server."""
         return self._loop
 
     async def start_serving(self) -> None:

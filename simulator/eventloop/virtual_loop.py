@@ -32,7 +32,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """The event loop. Its time starts at 0."""
 
     def __init__(self) -> None:
-        """Create the loop."""
         self._now_s = 0.0
         self._in_threads = 0
         self._servers: dict[Any, MemoryServer] = {}
@@ -40,7 +39,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(_VirtualSelector(self))
 
     def time(self) -> float:
-        """Return the virtual time in seconds."""
         return self._now_s
 
     def advance(self, seconds: float) -> None:

@@ -75,8 +75,6 @@ _SLOW_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SimulateArguments:
-    """The arguments of one call."""
-
     files: tuple[str, ...]
     output: Literal["table", "wide", "json", "html"]
     rules: ReadOptions

@@ -10,25 +10,29 @@ from msgspec import UNSET, Meta, UnsetType
 from scheduler.api.podinfo import CPU
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.answer import Explanation
-from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolume, PodDetail, PoolUse
+from simulator.simulate.detail import (
+    Count,
+    Detail,
+    Named,
+    NodeUse,
+    Part,
+    PlacedDevice,
+    PodDetail,
+    PodName,
+    PoolUse,
+    VolumeAnswer,
+)
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
-from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
+from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow
 from simulator.simulate.planning.difference import Difference, PodDifference
 from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 SCHEMA_VERSION: Final = 2
-Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0)]
-Named = Annotated[str, Meta(min_length=1)]
-PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An object of the answer: its fields are those of the schema, without additional ones."""
-
-
-class Summary(_Part, frozen=True):
+class Summary(Part, frozen=True):
     """Numbers of pods, nodes and objects."""
 
     pods: Annotated[Count, Meta(description="Pods that were to be scheduled: `placed` and `pending`.")]
@@ -44,24 +48,7 @@ class Summary(_Part, frozen=True):
     ]
 
 
-class VolumeAnswer(_Part, frozen=True):
-    """The volume of a claim of a pod."""
-
-    claim: PodName
-    volume: Named
-    storage_class: str
-    driver: Annotated[str, Meta(description="Empty for a volume without a CSI driver.")]
-    capacity: Annotated[str, Meta(description="A quantity.")]
-    segments: Annotated[
-        list[dict[str, list[str]]],
-        Meta(description="Node labels, such as the zone: nodes of any of these reach it. Empty: every node does."),
-    ]
-    pool: Annotated[
-        str | None, Meta(description="The CSIStorageCapacity of its class at the node, `namespace/name`; null: none.")
-    ]
-
-
-class DeviceAnswer(_Part, frozen=True):
+class DeviceAnswer(Part, frozen=True):
     """A device of a claim of a pod."""
 
     claim: PodName
@@ -75,7 +62,7 @@ class DeviceAnswer(_Part, frozen=True):
     admin_access: bool
 
 
-class ScoreAnswer(_Part, frozen=True):
+class ScoreAnswer(Part, frozen=True):
     """The weighted scores of a node."""
 
     node: Named
@@ -83,14 +70,14 @@ class ScoreAnswer(_Part, frozen=True):
     parts: Annotated[dict[str, int], Meta(description="By plugin.")]
 
 
-class ChoiceAnswer(_Part, frozen=True):
+class ChoiceAnswer(Part, frozen=True):
     """Why a pod is on its node and on no other one that it fits on."""
 
     chosen: ScoreAnswer
     runner_up: Annotated[ScoreAnswer | None, Meta(description="The best other node; of equal totals one is drawn.")]
 
 
-class PodAnswer(_Part, frozen=True):
+class PodAnswer(Part, frozen=True):
     """One pod that was to be scheduled."""
 
     pod: PodName
@@ -106,18 +93,7 @@ class PodAnswer(_Part, frozen=True):
     message: Annotated[str, Meta(description="Of pending pods only: the scheduler's text.")] | UnsetType = UNSET
 
 
-class PreemptedPod(_Part, frozen=True):
-    """One pod that was evicted."""
-
-    pod: PodName
-    priority: int
-    node: Annotated[str, Meta(description="The node that it was evicted from.")]
-    for_: PodName | None = msgspec.field(name="for")
-    for_priority: Annotated[int | None, Meta(description="Null if the other pod is gone.")]
-    for_node: Annotated[str | None, Meta(description="Where the other pod is; null if it is on no node.")]
-
-
-class MissingObject(_Part, frozen=True):
+class MissingObject(Part, frozen=True):
     """One object that is missing in the input."""
 
     kind: Named
@@ -128,20 +104,7 @@ class MissingObject(_Part, frozen=True):
     hint: str
 
 
-class WorkloadAnswer(_Part, frozen=True):
-    """The pods of one workload without a controlling workload."""
-
-    workload: Annotated[str, Meta(description="Kind, and namespace and name.")]
-    replicas: Annotated[Count | None, Meta(description="`spec.replicas`; null for kinds without it.")]
-    existing: Annotated[Count, Meta(description="Pods of the input.")]
-    created: Count
-    deleted: Annotated[list[str], Meta(description="Names of the pods that the controller deleted.")]
-    ignored: Annotated[Count, Meta(description="Pods that have finished or are being deleted.")]
-    reason: Annotated[str, Meta(description="Why it has fewer pods than it wants, or none; empty otherwise.")]
-    refused: Annotated[str, Meta(description="Why the API server refuses its pods; empty otherwise.")]
-
-
-class GroupAnswer(_Part, frozen=True):
+class GroupAnswer(Part, frozen=True):
     """One group of pods: a PodGroup, or pods that name one which is missing."""
 
     kind: Annotated[Named, Meta(description="`PodGroup` of scheduling.k8s.io; of other API groups `PodGroup.group`.")]
@@ -155,68 +118,14 @@ class GroupAnswer(_Part, frozen=True):
     ]
 
 
-class ResourceUseAnswer(_Part, frozen=True):
-    """Requests of all pods on a node, and its allocatable amount, as quantities."""
-
-    resource: Named
-    requested: str
-    allocatable: str
-
-
-class AttachAnswer(_Part, frozen=True):
-    """Attached volumes of a driver, and the limit of its CSINode."""
-
-    driver: Named
-    used: Count
-    limit: Count
-
-
-class StorageAnswer(_Part, frozen=True):
-    """Capacity for new volumes of a class."""
-
-    storage_class: Named
-    pool: Annotated[Named, Meta(description="The CSIStorageCapacity, `namespace/name`.")]
-    free: Annotated[str, Meta(description="A quantity, without what is promised to claims.")]
-
-
-class SharedAnswer(_Part, frozen=True):
-    """A capacity of a device that several claims share, as quantities."""
-
-    device: Named
-    capacity: Named
-    used: str
-    of: str
-
-
-class PoolAnswer(_Part, frozen=True):
-    """Devices of a pool."""
-
-    driver: Named
-    pool: Named
-    devices: Count
-    used: Annotated[Count, Meta(description="Devices that are allocated, also in part.")]
-    free: Annotated[Count, Meta(description="The rest. Counters that devices share may exclude some of it.")]
-    shared: list[SharedAnswer]
-
-
-class NodeAnswer(_Part, frozen=True):
-    """How full a node is."""
-
-    node: Named
-    resources: list[ResourceUseAnswer]
-    attachments: Annotated[list[AttachAnswer], Meta(description="Of drivers with a limit.")]
-    storage: list[StorageAnswer]
-    device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to this node.")]
-
-
-class NodeShare(_Part, frozen=True):
+class NodeShare(Part, frozen=True):
     """A node, and the share of the resource that its pods request."""
 
     node: Named
     share: Share
 
 
-class ResourceAnswer(_Part, frozen=True):
+class ResourceAnswer(Part, frozen=True):
     """Requests of the pods on all nodes for one resource."""
 
     resource: Named
@@ -227,7 +136,7 @@ class ResourceAnswer(_Part, frozen=True):
     emptiest: NodeShare
 
 
-class PodDifferenceAnswer(_Part, frozen=True):
+class PodDifferenceAnswer(Part, frozen=True):
     """A pod whose node differs."""
 
     pod: PodName
@@ -236,14 +145,14 @@ class PodDifferenceAnswer(_Part, frozen=True):
     reason: Annotated[str, Meta(description="Why it has no node after the changes; empty if it has one.")]
 
 
-class GroupDifferenceAnswer(_Part, frozen=True):
+class GroupDifferenceAnswer(Part, frozen=True):
     """A group of which another number of pods is placed."""
 
     before: Annotated[GroupAnswer | None, Meta(description="Null if it does not exist.")]
     after: Annotated[GroupAnswer | None, Meta(description="Null if it does not exist.")]
 
 
-class PlanAnswer(_Part, frozen=True):
+class PlanAnswer(Part, frozen=True):
     """The changes of the cluster, and what they change."""
 
     changes: Annotated[list[Named], Meta(description="One phrase for each change.")]
@@ -256,7 +165,7 @@ class PlanAnswer(_Part, frozen=True):
     groups: list[GroupDifferenceAnswer]
 
 
-class Answer(_Part, frozen=True):
+class Answer(Part, frozen=True):
     """What `kubestow simulate -o json` prints. Equal inputs and seeds have equal bytes."""
 
     schema_version: Annotated[
@@ -267,13 +176,13 @@ class Answer(_Part, frozen=True):
     problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
     summary: Summary
     pods: Annotated[list[PodAnswer], Meta(description="In the order of the input.")]
-    preempted: list[PreemptedPod]
+    preempted: list[Victim]
     missing_references: list[MissingObject]
-    workloads: list[WorkloadAnswer]
+    workloads: list[WorkloadRow]
     groups: Annotated[list[GroupAnswer], Meta(description="In the order of the input.")]
     resources: list[ResourceAnswer]
-    nodes: Annotated[list[NodeAnswer], Meta(description="By name.")]
-    device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to no single node.")]
+    nodes: Annotated[list[NodeUse], Meta(description="By name.")]
+    device_pools: Annotated[list[PoolUse], Meta(description="Pools of devices that belong to no single node.")]
     explanations: Annotated[
         list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
     ]
@@ -283,7 +192,7 @@ class Answer(_Part, frozen=True):
     ]
 
 
-class OrderAnswer(_Part, frozen=True):
+class OrderAnswer(Part, frozen=True):
     """The outcome of one seed."""
 
     seed: int
@@ -293,7 +202,7 @@ class OrderAnswer(_Part, frozen=True):
     problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
 
 
-class OrdersAnswer(_Part, frozen=True):
+class OrdersAnswer(Part, frozen=True):
     """What `kubestow simulate --seeds N -o json` prints. Equal inputs and seeds have equal bytes."""
 
     schema_version: Literal[1]
@@ -303,7 +212,7 @@ class OrdersAnswer(_Part, frozen=True):
     orders: Annotated[list[OrderAnswer], Meta(description="By seed.")]
 
 
-class NodesRunAnswer(_Part, frozen=True):
+class NodesRunAnswer(Part, frozen=True):
     """One simulation with additional nodes."""
 
     added: Annotated[Count, Meta(description="The number of additional nodes.")]
@@ -313,7 +222,7 @@ class NodesRunAnswer(_Part, frozen=True):
     reason: Annotated[str, Meta(description="The first pod that is not placed, and why; empty if `ok`.")]
 
 
-class NodesNeededAnswer(_Part, frozen=True):
+class NodesNeededAnswer(Part, frozen=True):
     """What `kubestow simulate --nodes-needed NODE -o json` prints. Equal inputs and seeds have equal bytes."""
 
     schema_version: Literal[1]
@@ -352,22 +261,16 @@ def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
         problems=outcome.problems,
         summary=_summary(outcome),
         pods=[_pod(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
-        preempted=[_preempted(each) for each in outcome.victims],
+        preempted=list(outcome.victims),
         missing_references=[
             MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
             for each in outcome.missing
         ],
-        workloads=[
-            WorkloadAnswer(
-                *(each.workload, each.replicas, each.existing, each.created),
-                *(list(each.deleted), each.ignored, each.reason, each.refused),
-            )
-            for each in outcome.workloads
-        ],
+        workloads=list(outcome.workloads),
         groups=[_group(each) for each in outcome.groups],
         resources=[_resource(each) for each in outcome.fills],
-        nodes=[_node(each) for each in used.nodes],
-        device_pools=[_pool(each) for each in used.pools],
+        nodes=list(used.nodes),
+        device_pools=list(used.pools),
         explanations=list(outcome.explanations),
         plan=None if difference is None else _plan(difference),
     )
@@ -409,19 +312,11 @@ def _summary(outcome: Outcome) -> Summary:
 def _pod(each: Placement, used: PodDetail) -> PodAnswer:
     made = PodAnswer(
         *(each.pod, each.owner or None, each.node or None, each.is_expected_pending),
-        volumes=[_volume(volume) for volume in used.volumes],
+        volumes=list(used.volumes),
         devices=[_device(device) for device in used.devices],
         choice=_choice(used),
     )
     return made if each.node else msgspec.structs.replace(made, reason=each.reason, message=each.message)
-
-
-def _volume(each: PlacedVolume) -> VolumeAnswer:
-    return VolumeAnswer(
-        *(each.claim, each.volume, each.storage_class, each.driver, each.capacity),
-        segments=[{name: list(values) for name, values in segment.items()} for segment in each.segments],
-        pool=each.pool or None,
-    )
 
 
 def _device(each: PlacedDevice) -> DeviceAnswer:
@@ -440,34 +335,8 @@ def _score(each: NodeScore) -> ScoreAnswer:
     return ScoreAnswer(each.node, each.total, each.parts)
 
 
-def _node(each: NodeUse) -> NodeAnswer:
-    return NodeAnswer(
-        each.node,
-        [ResourceUseAnswer(use.resource, use.requested, use.allocatable) for use in each.resources],
-        [AttachAnswer(use.driver, use.used, use.limit) for use in each.attachments],
-        [StorageAnswer(use.storage_class, use.pool, use.free) for use in each.storage],
-        [_pool(pool) for pool in each.pools],
-    )
-
-
-def _pool(each: PoolUse) -> PoolAnswer:
-    shared = [SharedAnswer(use.device, use.capacity, use.used, use.of) for use in each.shared]
-    return PoolAnswer(each.driver, each.pool, each.devices, each.used, each.free, shared)
-
-
 def _group(each: GroupRow) -> GroupAnswer:
     return GroupAnswer(*each.group, each.least, each.pods, each.placed, each.is_started, each.message)
-
-
-def _preempted(each: Victim) -> PreemptedPod:
-    return PreemptedPod(
-        pod=each.pod,
-        priority=each.priority,
-        node=each.node,
-        for_=each.preemptor or None,
-        for_priority=each.preemptor_priority,
-        for_node=each.preemptor_node or None,
-    )
 
 
 def _resource(each: Fill) -> ResourceAnswer:

@@ -1,14 +1,18 @@
 """Where the volumes and devices of placed pods are, why a pod is on its node, and how full nodes and pools are.
 
 Everything is read from the scheduler's cache and its records when it has come to rest, so it is what the scheduler
-decided with. Numbers of capacity are those of the CSIStorageCapacity objects, minus what is promised to claims.
+decided with. Numbers of capacity are those of the CSIStorageCapacity objects, minus what is promised to claims. The
+types are those of the JSON (`answer`) where both have the same fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from scheduler.api.core_v1 import NodeSelectorTerm, Pod
 from scheduler.api.quantity import Quantity, text
@@ -26,21 +30,30 @@ _ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kuber
 """Labels of volumes whose nodes are not restricted otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedVolume:
+Count = Annotated[int, Meta(ge=0)]
+Named = Annotated[str, Meta(min_length=1)]
+PodName = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", description="Namespace and name.")]
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """An object of the JSON answer: its fields are those of the schema, without additional ones."""
+
+
+class VolumeAnswer(Part, frozen=True):
     """The volume of a claim of a pod."""
 
-    claim: str
-    """`namespace/name`."""
-    volume: str
+    claim: PodName
+    volume: Named
     storage_class: str
-    driver: str
-    """"" for a volume without a CSI driver."""
-    capacity: str
-    segments: tuple[Mapping[str, tuple[str, ...]], ...]
-    """The labels of the nodes that reach the volume, one of these; empty: every node."""
-    pool: str
-    """The CSIStorageCapacity of its class at the pod's node, `namespace/name`; "" if there is none."""
+    driver: Annotated[str, Meta(description="Empty for a volume without a CSI driver.")]
+    capacity: Annotated[str, Meta(description="A quantity.")]
+    segments: Annotated[
+        list[dict[str, list[str]]],
+        Meta(description="Node labels, such as the zone: nodes of any of these reach it. Empty: every node does."),
+    ]
+    pool: Annotated[
+        str | None, Meta(description="The CSIStorageCapacity of its class at the node, `namespace/name`; null: none.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,7 @@ class PlacedDevice:
 class PodDetail:
     """What a placed pod uses, and how its node was chosen."""
 
-    volumes: tuple[PlacedVolume, ...] = ()
+    volumes: tuple[VolumeAnswer, ...] = ()
     devices: tuple[PlacedDevice, ...] = ()
     chosen: NodeScore | None = None
     """None if no other node was possible."""
@@ -69,70 +82,60 @@ class PodDetail:
     """The best of the other nodes; None if there was none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUse:
-    """The requests of all pods on a node, and its allocatable amount, as quantities."""
+class ResourceUseAnswer(Part, frozen=True):
+    """Requests of all pods on a node, and its allocatable amount, as quantities."""
 
-    resource: str
+    resource: Named
     requested: str
     allocatable: str
 
 
-@dataclass(frozen=True, slots=True)
-class AttachUse:
-    """Attached volumes of one driver, and the limit of its CSINode."""
+class AttachAnswer(Part, frozen=True):
+    """Attached volumes of a driver, and the limit of its CSINode."""
 
-    driver: str
-    used: int
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class StorageUse:
-    """Capacity for new volumes of a class that a node reaches."""
-
-    storage_class: str
-    pool: str
-    """`namespace/name` of the CSIStorageCapacity."""
-    free: str
+    driver: Named
+    used: Count
+    limit: Count
 
 
-@dataclass(frozen=True, slots=True)
-class SharedUse:
-    """One capacity of a device that several claims share, as quantities."""
+class StorageAnswer(Part, frozen=True):
+    """Capacity for new volumes of a class."""
 
-    device: str
-    capacity: str
+    storage_class: Named
+    pool: Annotated[Named, Meta(description="The CSIStorageCapacity, `namespace/name`.")]
+    free: Annotated[str, Meta(description="A quantity, without what is promised to claims.")]
+
+
+class SharedAnswer(Part, frozen=True):
+    """A capacity of a device that several claims share, as quantities."""
+
+    device: Named
+    capacity: Named
     used: str
     of: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """Devices of one pool. A device of which only a part is allocated counts as used."""
+class PoolUse(Part, frozen=True):
+    """Devices of a pool."""
 
-    driver: str
-    pool: str
-    node: str
-    """"" for a pool that belongs to no single node."""
-    devices: int
-    used: int
-    shared: tuple[SharedUse, ...] = ()
-
-    @property
-    def free(self) -> int:
-        return self.devices - self.used
+    driver: Named
+    pool: Named
+    devices: Count
+    used: Annotated[Count, Meta(description="Devices that are allocated, also in part.")]
+    free: Annotated[Count, Meta(description="The rest. Counters that devices share may exclude some of it.")]
+    shared: list[SharedAnswer]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUse:
+class NodeUse(Part, frozen=True):
     """How full a node is."""
 
-    node: str
-    resources: tuple[ResourceUse, ...]
-    attachments: tuple[AttachUse, ...] = ()
-    storage: tuple[StorageUse, ...] = ()
-    pools: tuple[PoolUse, ...] = ()
+    node: Named
+    resources: list[ResourceUseAnswer]
+    attachments: Annotated[list[AttachAnswer], Meta(description="Of drivers with a limit.")]
+    storage: list[StorageAnswer]
+    pools: Annotated[list[PoolUse], Meta(description="Pools of devices that belong to this node.")] = msgspec.field(
+        name="devicePools"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def _pod(scheduler: Scheduler, pod: Pod) -> PodDetail:
     )
 
 
-def _volumes(cluster: Cluster, pod: Pod) -> Iterator[PlacedVolume]:
+def _volumes(cluster: Cluster, pod: Pod) -> Iterator[VolumeAnswer]:
     known, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
     for key in dict.fromkeys(use.key for use in claim_uses(pod)):
         claim = known.claims.get_api(key)
@@ -188,28 +191,28 @@ def _volumes(cluster: Cluster, pod: Pod) -> Iterator[PlacedVolume]:
         pools = known.capacities.of(volume.spec.storage_class_name)
         found = pools.at(slot) if pools is not None and slot is not None else ()
         size = volume.spec.capacity.get("storage")
-        yield PlacedVolume(
+        yield VolumeAnswer(
             claim=key,
             volume=volume.metadata.name,
             storage_class=volume.spec.storage_class_name,
             driver=volume.spec.csi.driver if volume.spec.csi is not None else "",
             capacity=text(size) if size is not None else "",
-            segments=tuple(_segments(volume)),
-            pool=found[0].key if found else "",
+            segments=list(_segments(volume)),
+            pool=found[0].key if found else None,
         )
 
 
-def _segments(volume: PersistentVolume) -> Iterator[Mapping[str, tuple[str, ...]]]:
+def _segments(volume: PersistentVolume) -> Iterator[dict[str, list[str]]]:
     affinity = volume.spec.node_affinity
     if affinity is not None and affinity.required is not None:
         yield from (_labels(term) for term in affinity.required.node_selector_terms)
-    elif labels := {name: (volume.metadata.labels[name],) for name in _ZONES if name in volume.metadata.labels}:
+    elif labels := {name: [volume.metadata.labels[name]] for name in _ZONES if name in volume.metadata.labels}:
         yield labels
 
 
-def _labels(term: NodeSelectorTerm) -> Mapping[str, tuple[str, ...]]:
+def _labels(term: NodeSelectorTerm) -> dict[str, list[str]]:
     return {
-        each.key: tuple(each.values) for each in (*term.match_expressions, *term.match_fields) if each.operator == "In"
+        each.key: list(each.values) for each in (*term.match_expressions, *term.match_fields) if each.operator == "In"
     }
 
 
@@ -237,33 +240,33 @@ def _devices(cluster: Cluster, pod: Pod) -> Iterator[PlacedDevice]:
 def _node(cluster: Cluster, name: str, slot: int, pools: Mapping[str, list[PoolUse]]) -> NodeUse:
     return NodeUse(
         node=name,
-        resources=tuple(_resources(cluster, slot)),
-        attachments=tuple(_attachments(cluster, slot)),
-        storage=tuple(
-            StorageUse(storage_class, pool.key, text(Quantity(max(pool.spare, 0) * _NANO)))
+        resources=list(_resources(cluster, slot)),
+        attachments=list(_attachments(cluster, slot)),
+        storage=[
+            StorageAnswer(storage_class, pool.key, text(Quantity(max(pool.spare, 0) * _NANO)))
             for storage_class in sorted(cluster.volumes.classes)
             if (of_class := cluster.volumes.capacities.of(storage_class)) is not None
             for pool in of_class.at(slot)
-        ),
-        pools=tuple(pools.get(name, ())),
+        ],
+        pools=pools.get(name, []),
     )
 
 
-def _resources(cluster: Cluster, slot: int) -> Iterator[ResourceUse]:
+def _resources(cluster: Cluster, slot: int) -> Iterator[ResourceUseAnswer]:
     nodes = cluster.nodes
     for name, row in nodes.resources().items():
         requested, allocatable = int(nodes.requested[row, slot]), int(nodes.allocatable[row, slot])
         if requested or allocatable:
-            yield ResourceUse(name, quantity(name, requested), quantity(name, allocatable))
-    yield ResourceUse(PODS, str(int(nodes.pod_count[slot])), str(int(nodes.allowed_pods[slot])))
+            yield ResourceUseAnswer(name, quantity(name, requested), quantity(name, allocatable))
+    yield ResourceUseAnswer(PODS, str(int(nodes.pod_count[slot])), str(int(nodes.allowed_pods[slot])))
 
 
-def _attachments(cluster: Cluster, slot: int) -> Iterator[AttachUse]:
+def _attachments(cluster: Cluster, slot: int) -> Iterator[AttachAnswer]:
     attached = cluster.volumes.attached
     for driver in sorted(attached.drivers()):
         used, free = attached.used(driver, slot), attached.free(driver, slot)
         if free is not None:
-            yield AttachUse(driver, used, used + free)
+            yield AttachAnswer(driver, used, used + free)
 
 
 def _pools(cluster: Cluster) -> dict[str, list[PoolUse]]:
@@ -274,14 +277,15 @@ def _pools(cluster: Cluster) -> dict[str, list[PoolUse]]:
     found: dict[str, list[PoolUse]] = {}
     for _, of_pool in sorted(slices.items()):
         newest = max(each.spec.pool.generation for each in of_pool)
-        pool = _pool(cluster, [each for each in of_pool if each.spec.pool.generation == newest])
-        found.setdefault(pool.node, []).append(pool)
+        current = [each for each in of_pool if each.spec.pool.generation == newest]
+        nodes = {each.spec.node_name or "" for each in current}
+        found.setdefault(nodes.pop() if len(nodes) == 1 else "", []).append(_pool(cluster, current))
     return found
 
 
 def _pool(cluster: Cluster, slices: list[ResourceSlice]) -> PoolUse:
-    spec, nodes = slices[0].spec, {each.spec.node_name or "" for each in slices}
-    devices, used, shared = 0, 0, []
+    spec = slices[0].spec
+    devices, used, shared = 0, 0, list[SharedAnswer]()
     for each in sorted(slices, key=lambda each: each.metadata.name):
         for device in each.spec.devices:
             id_ = DeviceId(spec.driver, spec.pool.name, device.name)
@@ -290,10 +294,9 @@ def _pool(cluster: Cluster, slices: list[ResourceSlice]) -> PoolUse:
             if device.allow_multiple_allocations:
                 consumed = cluster.devices.use.consumed(id_)
                 shared += [
-                    SharedUse(
+                    SharedAnswer(
                         device.name, name, text(Quantity(consumed.get(bare_name(spec.driver, name), 0))), text(of.value)
                     )
                     for name, of in sorted(device.capacity.items())
                 ]
-    node = nodes.pop() if len(nodes) == 1 else ""
-    return PoolUse(spec.driver, spec.pool.name, node, devices, used, tuple(shared))
+    return PoolUse(spec.driver, spec.pool.name, devices, used, devices - used, shared)

@@ -80,7 +80,7 @@ class Lineage:
             replicas=int(spec.get("replicas", 1)) if root[0] in _FIXED else None,
             existing=sum(existing.get(each, 0) for each in members) + sum(each.adopted for each in found),
             created=sum(each.created for each in found),
-            deleted=tuple(name for each in found for name in each.deleted),
+            deleted=[name for each in found for name in each.deleted],
             ignored=sum(leaving.get(each, 0) for each in members),
             reason="; ".join(dict.fromkeys([*refused, *reasons])),
             refused="; ".join(dict.fromkeys(refused)),

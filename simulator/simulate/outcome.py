@@ -9,9 +9,10 @@ import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler.api.core_v1 import Node, Pod
@@ -21,7 +22,7 @@ from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
-from simulator.simulate.detail import Detail
+from simulator.simulate.detail import Count, Detail, Part, PodName
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.references import MissingReference
 
@@ -59,17 +60,19 @@ class Placement:
         return "" if self.is_expected_pending else f"{self.pod} was not placed: {self.message or self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """An evicted pod. `preemptor` is empty if it is unknown."""
+class Victim(Part, frozen=True):
+    """One pod that was evicted."""
 
-    pod: str
+    pod: PodName
     priority: int
-    node: str
-    preemptor: str
-    preemptor_priority: int | None = None
-    preemptor_node: str = ""
-    """The node of the preemptor at the end; empty if none."""
+    node: Annotated[str, Meta(description="The node that it was evicted from.")]
+    preemptor: PodName | None = msgspec.field(name="for")
+    preemptor_priority: Annotated[int | None, Meta(description="Null if the other pod is gone.")] = msgspec.field(
+        name="forPriority"
+    )
+    preemptor_node: Annotated[str | None, Meta(description="Where the other pod is; null if it is on no node.")] = (
+        msgspec.field(name="forNode")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +105,17 @@ class Timing:
         return placed / (self.last_s - self.first_s)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadRow:
-    """The pods of one workload. `replicas` is None for kinds without that field."""
+class WorkloadRow(Part, frozen=True):
+    """The pods of one workload without a controlling workload."""
 
-    workload: str
-    """Kind, namespace and name."""
-    replicas: int | None
-    existing: int
-    """Pods of the input."""
-    created: int
-    deleted: tuple[str, ...]
-    """Names of the pods that its controller deleted."""
-    ignored: int
-    """Pods of the input that have finished or are being deleted."""
-    reason: str = ""
-    """Why the workload has fewer pods than it wants."""
-    refused: str = ""
-    """Why the API server refuses its pods; part of the reason."""
+    workload: Annotated[str, Meta(description="Kind, and namespace and name.")]
+    replicas: Annotated[Count | None, Meta(description="`spec.replicas`; null for kinds without it.")]
+    existing: Annotated[Count, Meta(description="Pods of the input.")]
+    created: Count
+    deleted: Annotated[list[str], Meta(description="Names of the pods that the controller deleted.")]
+    ignored: Annotated[Count, Meta(description="Pods that have finished or are being deleted.")]
+    reason: Annotated[str, Meta(description="Why it has fewer pods than it wants, or none; empty otherwise.")]
+    refused: Annotated[str, Meta(description="Why the API server refuses its pods; empty otherwise.")]
 
     @property
     def is_notable(self) -> bool:
@@ -247,19 +243,11 @@ def victims(
     rank = {key: at for at, key in enumerate(order)}
     found = []
     for pod in gone:
-        key = preemptors.get(pod.metadata.uid, "")
-        by = pods.get(key)
-        found.append(
-            Victim(
-                pod.key,
-                pod.priority,
-                pod.spec.node_name,
-                key,
-                None if by is None else by.priority,
-                "" if by is None else by.spec.node_name,
-            )
-        )
-    return tuple(sorted(found, key=lambda each: (rank.get(each.preemptor, len(rank)), each.pod)))
+        key = preemptors.get(pod.metadata.uid)
+        by = pods.get(key) if key is not None else None
+        priority, node = (by.priority, by.spec.node_name or None) if by is not None else (None, None)
+        found.append(Victim(pod.key, pod.priority, pod.spec.node_name, key, priority, node))
+    return tuple(sorted(found, key=lambda each: (rank.get(each.preemptor or "", len(rank)), each.pod)))
 
 
 class ExpectedAnnotations(GroupAnnotations, frozen=True):
@@ -269,8 +257,6 @@ class ExpectedAnnotations(GroupAnnotations, frozen=True):
 
 
 class ExpectedMetadata(PodMetadata, frozen=True):
-    """`metadata` of a pod in a simulation."""
-
     annotations: ExpectedAnnotations = ExpectedAnnotations()
 
 
@@ -423,7 +409,6 @@ class Tracker:
 
 
 def is_preempted(pod: dict[str, Any]) -> bool:
-    """Return whether a scheduler has preempted the pod."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(c.get("type") == DISRUPTION_TARGET and c.get("reason") == PREEMPTION_BY_SCHEDULER for c in conditions)
 

@@ -38,7 +38,6 @@ def controller_of(obj: Object) -> Object | None:
 
 
 def labels_of(obj: Object) -> dict[str, str]:
-    """Return the labels of any object."""
     labels: dict[str, str] = obj["metadata"].get("labels") or {}
     return labels
 

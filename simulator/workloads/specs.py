@@ -136,8 +136,6 @@ class JobSpec(_Selecting, frozen=True):
 
 
 class JobCondition(Frozen, frozen=True):
-    """One of `status.conditions` of a Job."""
-
     type: str = ""
     status: str = ""
 

@@ -17,11 +17,11 @@ from simulator.builders.devices import a_device, a_device_class, a_slice
 from simulator.controllers import (
     DRADriver,
     EphemeralVolumeController,
-    ExternalProvisioner,
     PersistentVolumeController,
     ResourceClaimController,
 )
 from simulator.controllers.kubelet import Kubelet
+from tests.actors.provisioner import FaultyProvisioner
 from tests.integration.daemon import Rig, rig_on
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
@@ -114,7 +114,7 @@ async def monitored(objects: Iterable[Builder[Any]] = ()) -> AsyncIterator[Monit
         for actor in (
             EphemeralVolumeController(server),
             PersistentVolumeController(server),
-            ExternalProvisioner(
+            FaultyProvisioner(
                 server,
                 CSI,
                 delay_s=0.1,

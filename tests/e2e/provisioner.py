@@ -17,7 +17,7 @@ from aiohttp import ClientSession
 
 from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS
-from simulator.controllers.storage_space import Space
+from tests.actors.storage_space import Space
 from tests.e2e.cluster import NODES, Json, collection, pod_events
 from tests.support.volumebuilders import HOSTNAME, a_capacity, a_pv
 

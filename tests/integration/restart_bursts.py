@@ -18,7 +18,8 @@ from scheduler.config.args import KubestowArgs
 from simulator.builders.claims import a_claim as a_device_claim
 from simulator.builders.core import Builder, node, pod
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from simulator.controllers import ExternalProvisioner, PersistentVolumeController
+from simulator.controllers import PersistentVolumeController
+from tests.actors.provisioner import FaultyProvisioner
 from tests.integration.daemon_laws import Object
 from tests.integration.harness import Harness, running_cluster
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
@@ -148,6 +149,6 @@ async def restarting(seed: int, *, ours: KubestowArgs | None = None) -> AsyncIte
         server, clock = cluster.server, cluster.clock
         async with (
             PersistentVolumeController(server, clock=clock, delay_s=0.3),
-            ExternalProvisioner(server, MADE, clock=clock, delay_s=1),
+            FaultyProvisioner(server, MADE, clock=clock, delay_s=1),
         ):
             yield RestartBurst(cluster, seed)

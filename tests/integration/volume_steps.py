@@ -14,14 +14,13 @@ from simulator.apiserver import ApiServer
 from simulator.builders.core import PodBuilder
 from simulator.controllers import (
     Actor,
-    AttachDetachController,
     EphemeralVolumeController,
-    ExternalProvisioner,
     PersistentVolumeController,
-    ProtectionController,
-    ProvisionCall,
 )
 from simulator.controllers.persistent_volume import unbind
+from tests.actors.attach_detach import AttachDetachController
+from tests.actors.protection import ProtectionController
+from tests.actors.provisioner import FaultyProvisioner, ProvisionCall
 from tests.integration.daemon_laws import Object
 from tests.integration.other_schedulers import GarbageCollector, OtherScheduler
 from tests.integration.pod_steps import RACK, RACKS, SHARED, THEIRS, PodSteps
@@ -80,7 +79,7 @@ class VolumeSteps(PodSteps):
             csi_node = a_csi_node(name).driver(TRACKED, LIMIT, topology_keys=(RACK,))
             server.create("csinodes", csi_node.driver(PLAIN, LIMIT, topology_keys=(HOSTNAME,)).obj())
             self._limits[name] = LIMIT
-        self.provisioner = ExternalProvisioner(
+        self.provisioner = FaultyProvisioner(
             server,
             TRACKED,
             clock=clock,
@@ -91,7 +90,7 @@ class VolumeSteps(PodSteps):
             fault=self._fails,
             publishes_every_s=publishes_every_s,
         )
-        self.plain = ExternalProvisioner(
+        self.plain = FaultyProvisioner(
             server, PLAIN, clock=clock, delay_s=1, topology_keys=(HOSTNAME,), fault=self._fails
         )
         self.actors += [

@@ -151,7 +151,6 @@ class ClaimTracker:
         self._show(key, claim)
 
     def remove(self, key: str) -> None:
-        """Remove a claim that is gone."""
         self.watched.pop(key, None)
         self._show(key, None)
 
@@ -219,7 +218,6 @@ class ClaimTracker:
         self._release_if_overtaken(claim.uid)
 
     def pending(self, uid: str) -> AllocationResult | None:
-        """Return the pending allocation of a claim."""
         in_flight = self._pending.get(uid)
         return in_flight.claim.status.allocation if in_flight is not None else None
 

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 
 class DeviceClasses:
-    """The device classes by name."""
-
     def __init__(self) -> None:
         self.generation = 0
         """A number that grows with every change."""
@@ -64,7 +62,6 @@ class DeviceClasses:
         return iter(self.by_name.values())
 
     def get(self, name: str) -> DeviceClass | None:
-        """Return the class of this name."""
         return self.by_name.get(name)
 
     def put(self, name: str, device_class: DeviceClass | None) -> None:

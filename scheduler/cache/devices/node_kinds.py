@@ -54,8 +54,6 @@ class NodeKind:
 
 @dataclass(slots=True, eq=False)
 class _OwnPools:
-    """The pools of one node."""
-
     views: tuple[PoolView, ...]
     content: Content
     numbers: dict[DeviceId, int]
@@ -96,7 +94,6 @@ class DeviceNodes(ChangeLog[int]):
         return (kind for kind in self._kinds.values() if kind.nodes)
 
     def kind(self, slot: int) -> NodeKind | None:
-        """Return the kind of this node."""
         return self._kind_at.get(slot)
 
     def kind_if(self, slot: int, use: DeviceUse) -> NodeKind | None:
@@ -188,7 +185,6 @@ class DeviceNodes(ChangeLog[int]):
         self._settle(pool)
 
     def remove_slice(self, name: str) -> None:
-        """Remove a slice."""
         key = self._pool_of.pop(name, None)
         if key is None:
             return

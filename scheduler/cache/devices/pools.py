@@ -101,7 +101,6 @@ class Memo:
             self._limit.noted(self, is_first=is_first)
 
     def clear(self) -> None:
-        """Drop all entries."""
         self._young.clear()
         self._old.clear()
 

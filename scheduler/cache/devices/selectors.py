@@ -116,8 +116,6 @@ class _Attributes(dict[str, Value]):
 
 
 class _Variable(dict[str, Value]):
-    """The variable `device`."""
-
     cel_type: Final = _OBJECT
 
 

@@ -141,7 +141,6 @@ class SharedPoolVisibility:
         self._has_ended = False
 
     def __len__(self) -> int:
-        """Return the number of shared pools."""
         return len(self._pools)
 
     def __contains__(self, key: PoolKey) -> bool:

@@ -30,7 +30,6 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def nodes(self) -> NodeSet:
-        """The nodes that have the image."""
         return self.many or nodeset.of(self.few)
 
     def joined(self, slot: int) -> ImageState:
@@ -43,7 +42,6 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
         return ImageState(self.size_bytes, many=nodeset.of(few))
 
     def without(self, slot: int) -> ImageState:
-        """Return the state without one of the nodes."""
         if not self.many:
             return ImageState(self.size_bytes, tuple([other for other in self.few if other != slot]))
         many = self.many ^ 1 << slot

@@ -20,7 +20,6 @@ class LabelIndex:
         self._having: dict[str, NodeSet] = {}
 
     def add(self, slot: int, labels: Mapping[str, str]) -> None:
-        """Add the labels of the node at `slot`."""
         bit = 1 << slot
         for key, value in labels.items():
             values = self._values.setdefault(key, {})
@@ -28,7 +27,6 @@ class LabelIndex:
             self._having[key] = self._having.get(key, EMPTY) | bit
 
     def remove(self, slot: int, labels: Mapping[str, str]) -> None:
-        """Remove the labels of the node at `slot`."""
         keep = ~(1 << slot)
         for key, value in labels.items():
             values = self._values[key]
@@ -42,7 +40,6 @@ class LabelIndex:
                 del self._values[key], self._having[key]
 
     def clear(self) -> None:
-        """Remove all labels."""
         self._values.clear()
         self._having.clear()
 
@@ -161,7 +158,6 @@ class NodeMultiset(Generic[T]):
         return True
 
     def clear(self) -> None:
-        """Remove all items."""
         self._slots.clear()
         self._sets.clear()
 

@@ -158,7 +158,6 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         return self._groups.get(group.where) is group
 
     def in_use(self) -> tuple[NodeGroup, ...]:
-        """Return all groups."""
         return tuple(self._groups.values())
 
     def entries(self, group: NodeGroup) -> dict[str, object]:

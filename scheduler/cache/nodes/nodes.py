@@ -56,7 +56,6 @@ class PortIndex:
     """The same without the IP."""
 
     def add(self, slot: int, ports: Iterable[HostPort]) -> None:
-        """Add the ports of a pod on `slot`."""
         for port in ports:
             self.held.add(slot, (port.protocol, port.port, port.ip))
             self.of_any_ip.add(slot, (port.protocol, port.port))
@@ -199,7 +198,6 @@ class Nodes(ChangeLog[int]):
         return self._names[slot]
 
     def names(self, nodes: NodeSet) -> list[str]:
-        """Return the names of these nodes by slot."""
         return [self._names[slot] for slot in nodeset.members(nodes)]
 
     def known_names(self) -> tuple[str, ...]:

@@ -156,7 +156,6 @@ class SlotCounts(ChangeLog[int]):
         """The sums in use, maintained by `domains.of`."""
 
     def add(self, slot: int) -> None:
-        """Add a pod."""
         self.counts[slot] = self.counts.get(slot, 0) + 1
         self._record(slot)
 

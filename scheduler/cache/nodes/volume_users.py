@@ -34,7 +34,6 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         self._ephemeral: dict[tuple[int, str], set[str]] = {}
 
     def add(self, slot: int, info: PodInfo) -> None:
-        """Add the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
             is_first = self.users.add(slot, key)
             if is_ephemeral:
@@ -48,7 +47,6 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
                 self.note((slot, key))
 
     def remove(self, slot: int, info: PodInfo) -> None:
-        """Remove the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
             is_last = self.users.remove(slot, key)
             if (slot, key) in self._ephemeral:
@@ -179,7 +177,6 @@ class DiskConflicts:
         self.used: NodeMultiset[InlineDisk] = NodeMultiset()
 
     def add(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        """Add the disks of a pod on `slot`."""
         for disk in disks:
             self.used.add(slot, disk)
 

@@ -251,11 +251,9 @@ class Capacities:
         return iter(self.objects.values())
 
     def of(self, storage_class: str) -> ClassPools | None:
-        """Return the pools of a class; None if it has none."""
         return self._classes.get(storage_class)
 
     def pool(self, key: str) -> CapacityPool | None:
-        """Return the pool of an object."""
         return self.objects.get(key)
 
     def put(self, obj: CSIStorageCapacity) -> CapacityPool:

@@ -89,7 +89,6 @@ class ClaimsTogether:
         return key in self.by_claim
 
     def sets(self, key: str) -> Iterable[ClaimSet]:
-        """Return the sets that have the claim."""
         return self.by_claim.get(key, ())
 
 
@@ -102,7 +101,6 @@ class PendingUsers:
         self.by_claim: dict[str, dict[str, None]] = {}
 
     def add(self, pod_key: str, claim_keys: Iterable[str]) -> None:
-        """Record a pod that uses these claims."""
         for key in claim_keys:
             self.by_claim.setdefault(key, {})[pod_key] = None
 

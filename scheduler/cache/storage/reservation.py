@@ -136,7 +136,6 @@ def oldest_s(entries: Iterable[Reservation], now: float) -> dict[str, float]:
 
 
 def reserved_bytes(entries: Iterable[Reservation]) -> int:
-    """Return the sum of the reserved bytes."""
     return sum(entry.size for entry in entries if is_reserving(entry))
 
 

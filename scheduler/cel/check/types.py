@@ -55,17 +55,14 @@ T: Final = Type("T")
 
 
 def list_of(element: Type) -> Type:
-    """Return `list(element)`."""
     return Type("list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Return `map(key, value)`."""
     return Type("map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """Return `optional_type(value)`."""
     return Type("optional_type", (value,))
 
 
@@ -225,7 +222,6 @@ class Inference:
         return fits
 
     def new_variable(self) -> Type:
-        """Return a new type variable."""
         self._fresh += 1
         return Type(f"{_VARIABLE}{self._fresh}")
 

@@ -21,8 +21,6 @@ _DURING: Final = "parse error during conversion from string"
 
 
 class IPValue(msgspec.Struct, frozen=True):
-    """An IP address."""
-
     cel_type: ClassVar[str] = "net.IP"
 
     address: Address

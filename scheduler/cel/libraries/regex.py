@@ -49,8 +49,6 @@ _Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
 
 
 class Pattern:
-    """A compiled pattern."""
-
     __slots__ = ("_match", "_size")
 
     def __init__(self, text: str) -> None:

@@ -76,7 +76,6 @@ def formatted(pattern: str, values: Sequence[Value]) -> str:
 
 @Remembered
 def template_of(pattern: str) -> Template:
-    """Parse a pattern."""
     parts: list[str | _Clause] = []
     at = 0
     while at < len(pattern):

@@ -227,7 +227,6 @@ class Http1Client:
         self._is_closed = False
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See `HttpClient`."""
         text = self._text(request)
         deadline_s = self._loop.time() + request.timeout_s
         connection = self._unused.pop() if self._unused else await self._next(deadline_s)
@@ -249,7 +248,6 @@ class Http1Client:
             limit.cancel()
 
     def adopt(self) -> None:
-        """See `HttpClient`."""
         self._heads.clear()
         server = _server_of(self._settings)
         if server == self._server:
@@ -259,7 +257,6 @@ class Http1Client:
             connection.abort("")
 
     async def close(self) -> None:
-        """See `HttpClient`."""
         self.abort()
 
     def abort(self) -> None:

@@ -63,7 +63,6 @@ class SharedSession:
         return self._sessions[-1]
 
     async def close(self) -> None:
-        """Close all lent sessions."""
         for session in self._sessions:
             await session.close()
 

@@ -116,7 +116,6 @@ class StreamClient:
         )
 
     async def request(self, request: HttpRequest) -> HttpResponse:
-        """See `HttpClient`."""
         token = _before_sending.set(request.before_sending)
         try:
             response = await self._open_session().request(

@@ -44,7 +44,6 @@ def enclosed(envelope: bytes, obj: bytes) -> bytes:
 
 
 def envelope_of(api_version: str, kind: str, obj: bytes) -> bytes:
-    """Return the object in an envelope."""
     of_type = message(1, api_version.encode()) + message(2, kind.encode())
     return _MAGIC + message(_TYPE, of_type) + message(_OBJECT, obj)
 

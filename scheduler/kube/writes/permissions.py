@@ -29,7 +29,6 @@ class RbacRule:
 
 
 def _rules(group: str, verbs: Mapping[str, str], effect: str = "") -> tuple[RbacRule, ...]:
-    """Return a rule for each verb of each resource."""
     return tuple(
         RbacRule(group, resource, verb, effect=effect) for resource in verbs for verb in verbs[resource].split()
     )

@@ -56,8 +56,6 @@ class _Tally:
 
 
 class DeviceExplanations:
-    """The explanations of one profile."""
-
     def __init__(self, handle: Handle, rules: AllocatorFeatures) -> None:
         self._devices = handle.cluster.devices
         self._recorder = handle.recorder

@@ -61,7 +61,6 @@ class DynamicResourcesHints:
         self._pools = handle.cluster.devices.on_nodes
 
     def events(self) -> Sequence[EventHint]:
-        """Return all registrations."""
         if not self._is_on:
             return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)

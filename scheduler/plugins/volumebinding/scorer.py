@@ -54,7 +54,6 @@ def _utilization(requested: int, capacity: int) -> int:
 
 
 def _utilizations(requested: int, capacities: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """Return the `_utilization` of each capacity."""
     # A product of bytes and 100 may exceed int64, and float64 is not exact. So each percentage has the largest capacity of
     # which the request uses that much, in Python's integers, and the capacities are sorted in between.
     largest = [min(requested * 100 // percent, INT64_MAX) for percent in range(100, 0, -1)]

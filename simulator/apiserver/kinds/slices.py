@@ -375,7 +375,6 @@ _SLICE: Final = Table(
 
 
 def slice_problems(spec: Any, context: Checked) -> Problems:
-    """Return the problems of the spec of a slice."""
     old = context.old
     is_kept = context.minor < CHECKS_CAPACITIES  # a newer server keeps the list as a whole
     devices = {device["name"]: device for device in (old or {}).get("devices") or () if is_kept}

@@ -267,7 +267,6 @@ def with_transition_time(old: Object, new: Object, now: str) -> None:
 
 
 def rules(storage: Storage, served: Served) -> dict[str, NewRule]:
-    """Return the rule of each resource."""
     return {
         "persistentvolumes": with_volume,
         "persistentvolumeclaims": Claims(storage, served.named("storageclasses")),

@@ -147,7 +147,6 @@ class _Reader:
         }
 
     def read(self) -> Documents:
-        """Read all documents."""
         try:
             self._read()
         except yaml.MarkedYAMLError as error:

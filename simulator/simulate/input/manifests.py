@@ -68,7 +68,6 @@ class Found:
         return str(self.value["metadata"].get("namespace", ""))
 
     def wrong(self, field: str, message: str) -> InputError:
-        """Return the error for a field of the object."""
         return InputError(f"{self.where}: {field}: {message}")
 
 

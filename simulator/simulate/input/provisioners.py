@@ -9,7 +9,6 @@ from simulator.apiserver import ApiServer
 from simulator.controllers import ExternalProvisioner
 from simulator.controllers.controller import annotations_of
 from simulator.controllers.persistent_volume import PROVISIONED_BY, provisioner_of
-from simulator.controllers.storage_space import ReportedCapacity
 
 _PUBLISHED_EVERY_S: Final = 0.05
 """Delay of publication. An object that is written before the claim shows its volume would not count that volume."""
@@ -27,7 +26,6 @@ def provisioner(server: ApiServer, driver: str, clock: Clock) -> ExternalProvisi
         driver,
         clock=clock,
         topology_keys=_topology_keys(server, driver),
-        reported=ReportedCapacity(server, driver),
         retry_s=_RETRY_S,
         publishes_every_s=_PUBLISHED_EVERY_S,
     )

@@ -60,7 +60,6 @@ class Kind(NamedTuple):
 
 
 def invalid(path: str, value: object, why: str) -> Mistake:
-    """Return the mistake of a refused value."""
     return Mistake(path, f"Invalid value: {shown(value)}: {why}")
 
 

@@ -34,7 +34,6 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
         return "stdin" if self.path == STDIN else self.path
 
 

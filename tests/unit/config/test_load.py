@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.api.meta import NAME_RULE
 from scheduler.config.errors import ConfigErrors
-from scheduler.config.load import check, default, load, parse
+from scheduler.config.load import default, load, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import (
     ClientConnection,
@@ -232,7 +232,6 @@ def test_all_mistakes_at_once_in_document_order() -> None:
             ),
         ),
     ]
-    assert check(HERE / "broken.yaml") == str(broken.value).splitlines()
 
 
 def test_the_examples_are_good() -> None:
@@ -240,7 +239,6 @@ def test_the_examples_are_good() -> None:
 
     assert files
     for file in files:
-        assert check(file) == []
         configuration = load(file)
         assert configuration.ignored == ()
         for profile in configuration.profiles:
@@ -251,9 +249,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: \xe9\n")
 
-    assert check(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
-    assert check(tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
-    assert check(latin) == [f"{latin}: is not UTF-8: byte 3"]
+    for file, why in (
+        (tmp_path / "none", "cannot be read: No such file or directory"),
+        (tmp_path, "cannot be read: Is a directory"),
+        (latin, "is not UTF-8: byte 3"),
+    ):
+        with pytest.raises(ConfigErrors) as unreadable:
+            load(file)
+        assert str(unreadable.value) == f"{file}: {why}"
 
 
 def test_a_byte_order_mark_is_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from scheduler.config.types import GATES_ON, Configuration
 from scheduler.core.feature_gates import GATES as STAGES, VERSIONS
 from scheduler.profiles.build import build_profiles
 from tests.unit.cli.test_upstream_flags import FLAGS, name_of
-from tools import explanation_page
 from tools.configuration_page import reference
 from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
 
@@ -345,13 +344,6 @@ def _text() -> str:
 def _row(field: str) -> str:
     (row,) = (line for line in _text().splitlines() if line.startswith(f"| `{field}` | "))
     return row
-
-
-def test_the_page_of_explanations_has_the_current_codes():
-    """Else: python -m tools.explanation_page"""
-    page = explanation_page.PAGE.read_text()
-
-    assert page == explanation_page.with_tables(page)
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:

@@ -271,7 +271,6 @@ class Allocator:
         self._stack.clear()
 
     def _next(self, position: Position) -> _Choice | _Outcome:
-        """Return the next choice from this position."""
         c, r, alternative, taken, start = position
         claims = self._demand.claims
         while c < len(claims):

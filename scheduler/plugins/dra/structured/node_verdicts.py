@@ -141,7 +141,6 @@ class ClaimsVerdicts:
             into[verdict.refusal] = into.get(verdict.refusal, EMPTY) | nodes
 
     def forget(self, nodes: NodeSet) -> None:
-        """Drop the verdicts on these nodes."""
         self.fit &= ~nodes
         self.postponed &= ~nodes
         self.refused = {text: rest for text, some in self.refused.items() if (rest := some & ~nodes)}

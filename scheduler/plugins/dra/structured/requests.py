@@ -177,7 +177,6 @@ class ClaimToAllocate(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def request_data(self) -> Iterator[RequestData]:
-        """The alternatives of all requests."""
         return (request_data for request in self.requests for request_data in request.alternatives)
 
 

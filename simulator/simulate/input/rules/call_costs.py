@@ -177,8 +177,6 @@ class Value(NamedTuple):
 
 
 class Called(NamedTuple):
-    """One overload of a call."""
-
     function: str
     overload: str
     target: Value | None

@@ -14,13 +14,13 @@ from simulator.builders.claims import a_claim as a_device_claim, a_claim_templat
 from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.controllers import (
-    DRADriver,
-    ExternalProvisioner,
     PersistentVolumeController,
-    ProtectionController,
     ResourceClaimController,
 )
 from simulator.controllers.resource_claim import is_done, name_of
+from tests.actors.dra_driver import PublishingDriver
+from tests.actors.protection import ProtectionController
+from tests.actors.provisioner import FaultyProvisioner
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.deviceinvariants import (
@@ -61,7 +61,7 @@ class Harness:
         csi_nodes = (a_csi_node(name).driver(DRIVER, topology_keys=(HOST,)) for name in SPACE)
         self.server = server = server_with(*map(node, SPACE), *csi_nodes, *classes, clock=clock)
         self.controller = PersistentVolumeController(server, clock=clock, reclaims=True)
-        self.provisioner = ExternalProvisioner(server, DRIVER, clock=clock, space=SPACE, publishes_every_s=0)
+        self.provisioner = FaultyProvisioner(server, DRIVER, clock=clock, space=SPACE, publishes_every_s=0)
         self.actors = (self.controller, self.provisioner, ProtectionController(server, clock=clock))
 
     def settle(self) -> None:
@@ -183,7 +183,7 @@ class DeviceHarness:
         objects = (node("n1"), a_claim_template("t").request("r", "gpu"), *claims)
         self.server = server = server_with(*objects, clock=clock)
         self.controller = ResourceClaimController(server, clock=clock)
-        self.driver = DRADriver(server, DRIVER, clock=clock)
+        self.driver = PublishingDriver(server, DRIVER, clock=clock)
         self.driver.publish(a_slice("n1", DRIVER, *(a_device(f"d{i}") for i in range(4))))
 
     def settle(self) -> None:

@@ -10,7 +10,8 @@ import pytest
 from simulator.builders.claims import ClaimBuilder, a_claim, a_claim_template, a_result
 from simulator.builders.core import Builder, PodBuilder, pod
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
-from simulator.controllers import DRADriver, ResourceClaimController
+from simulator.controllers import ResourceClaimController
+from tests.actors.dra_driver import PublishingDriver
 from tests.support.clock import VirtualClock
 from tests.unit.simulator.stage import add, server_with, settle
 
@@ -266,7 +267,7 @@ class DriverHarness:
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
         self.clock = VirtualClock()
         self.server = server_with(*objects, clock=self.clock)
-        self.driver = DRADriver(self.server, DRIVER, clock=self.clock, **options)
+        self.driver = PublishingDriver(self.server, DRIVER, clock=self.clock, **options)
 
     def settle(self) -> None:
         settle(self.driver)

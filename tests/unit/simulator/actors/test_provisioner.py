@@ -13,8 +13,9 @@ import pytest
 from scheduler.api.storage_v1 import SELECTED_NODE
 from simulator.apiserver import ApiServer
 from simulator.builders.core import Builder, node
-from simulator.controllers import ExternalProvisioner, PersistentVolumeController, ProvisionCall
+from simulator.controllers import PersistentVolumeController
 from simulator.controllers.storage_space import ReportedCapacity
+from tests.actors.provisioner import FaultyProvisioner, ProvisionCall
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import (
     CapacityBuilder,
@@ -43,7 +44,7 @@ class Harness:
         classes = (a_class("w", DRIVER), a_class("i", DRIVER).immediate())
         self.server = server_with(*nodes, *csi_nodes, *classes, clock=self.clock)
         self.controller = PersistentVolumeController(self.server, clock=self.clock)
-        self.provisioner = ExternalProvisioner(self.server, DRIVER, clock=self.clock, segment_key=ZONE, **options)
+        self.provisioner = FaultyProvisioner(self.server, DRIVER, clock=self.clock, segment_key=ZONE, **options)
 
     def claim(self, name: str, size: str = "1Gi", *, on: str = "", class_name: str = "w") -> None:
         claim = a_claim(name, size, class_name)
@@ -308,7 +309,7 @@ def test_each_node_has_its_own_topology_keys() -> None:
     claims = [a_claim(f"on-{name}", "1Gi", "w").selected(name) for name in disks]
     server = server_with(*hosts, *csi_nodes, a_class("w", DRIVER), *claims)
     clock = VirtualClock()
-    settle(PersistentVolumeController(server, clock=clock), ExternalProvisioner(server, DRIVER, clock=clock))
+    settle(PersistentVolumeController(server, clock=clock), FaultyProvisioner(server, DRIVER, clock=clock))
     found = {}
     for volume in server.objects("persistentvolumes"):
         (term,) = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
@@ -319,7 +320,7 @@ def test_each_node_has_its_own_topology_keys() -> None:
 def test_a_provisioner_without_a_csi_driver_looks_at_the_node() -> None:
     server = server_with(node("n1"), a_class("w", DRIVER), a_claim("c", "1Gi", "w").selected("gone"))
     clock = VirtualClock()
-    provisioner = ExternalProvisioner(server, DRIVER, clock=clock, topology_keys=("kubernetes.io/hostname",))
+    provisioner = FaultyProvisioner(server, DRIVER, clock=clock, topology_keys=("kubernetes.io/hostname",))
     settle(PersistentVolumeController(server, clock=clock), provisioner)
     assert SELECTED_NODE not in server.get("persistentvolumeclaims", "c")["metadata"]["annotations"]
     assert [each["note"] for each in server.objects("events") if each["type"] == "Warning"] == [

@@ -10,11 +10,11 @@ from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER
 from simulator.apiserver import ApiServer
 from simulator.builders.core import Builder, PodBuilder, node, pod
 from simulator.controllers import (
-    AttachDetachController,
     EphemeralVolumeController,
     PersistentVolumeController,
-    ProtectionController,
 )
+from tests.actors.attach_detach import AttachDetachController
+from tests.actors.protection import ProtectionController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
 from tests.unit.simulator.stage import add, server_with, settle

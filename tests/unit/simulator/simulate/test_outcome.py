@@ -170,10 +170,11 @@ def test_table() -> None:
 def test_lines_in_a_pipe() -> None:
     why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
     waiting = pending("a/pending", why)
-    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=(), ignored=2)
-    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=(), ignored=0, reason="db-0 is not ready")
-    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=(), ignored=0)
-    victim = Victim("a/v", 1, "n", "a/p")
+    grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=[], ignored=2, reason="", refused="")
+    unready = "db-0 is not ready"
+    waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=[], ignored=0, reason=unready, refused="")
+    plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=[], ignored=0, reason="", refused="")
+    victim = Victim("a/v", 1, "n", "a/p", None, None)
     out = io.StringIO()
     answer = dataclasses.replace(outcome(PLACED, waiting), workloads=(grown, waits, plain), victims=(victim,))
     as_table(answer, Console(file=out, width=40))

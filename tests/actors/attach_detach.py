@@ -35,7 +35,7 @@ class AttachDetachController(Actor):
     It says attached `attach_delay_s` later, and goes `detach_delay_s` after the last such pod. Drivers whose CSIDriver
     says that nothing is to be attached get none.
 
-    Upstream: pkg/controller/volume/attachdetach/attach_detach_controller.go attachDetachController
+    Its model is pkg/controller/volume/attachdetach of Kubernetes.
     """
 
     component = "attachdetach-controller"
