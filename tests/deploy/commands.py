@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +21,16 @@ def ended(
 ) -> subprocess.CompletedProcess[str]:
     """Run the program with this text as its input, and return what it wrote, whether it succeeded or not."""
     return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=True, check=False)
+
+
+def step(*command: str | Path, env: Mapping[str, str]) -> str:
+    """Run one step of a release to its end with more environment, print its time and return its output. It must succeed."""
+    name = " ".join(str(each).removeprefix(f"{ROOT}/") for each in command)
+    began = time.monotonic()
+    ran = ended(command, cwd=ROOT, env={**os.environ, **env})
+    assert ran.returncode == 0, f"{name}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+    print(f"{time.monotonic() - began:6.1f} s  {name}")  # noqa: T201 (the transcript of `make release-trial`)
+    return ran.stdout
 
 
 def locked(markers: Mapping[str, str] | None = None) -> dict[str, str]:
