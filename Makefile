@@ -10,7 +10,7 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 RUNNABLE := .venv/.runnable-$(shell cat requirements/runtime.txt requirements/build.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest integration-large \
+.PHONY: audit site dist release-trial image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest integration-large \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 test-1.38 nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -159,7 +159,7 @@ image: ## the container image, with docker or podman; IMAGE=name:tag for another
 image-test: $(INSTALLED) ## build the image with podman and run it: size, labels, commands, daemon; needs podman, runc and mmdebstrap
 	E2E=required $(BIN)/python -m pytest -q tests/deploy/test_container.py tests/deploy/test_image.py
 
-kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
+kind: image ## a kind cluster with the image, the chart, and pods to look at; never run yet on a container engine: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)
 
 site: ## the documentation as a site in site/, with mkdocs
@@ -173,7 +173,13 @@ audit: ## known weaknesses of the locked dependencies; fails where PyPI's data a
 	@failed=0; for lock in requirements/*.txt; do echo "$$lock:"; \
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r "$$lock" || failed=1; done; exit $$failed
 
-dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
+release-trial: $(INSTALLED) ## the steps of release.yml on loopback: publish all artefacts, and install each from there: docs/releasing.md
+	tests/tools/packages.sh
+	$(BIN)/python -m tests.deploy.tools
+	$(BIN)/python -m tests.e2e.controlplane.build
+	E2E=required $(BIN)/python -m pytest -q -s -p no:randomly tests/deploy/test_release.py
+
+dist: $(INSTALLED) ## write wheel, sdist, SBOM (CycloneDX) of the locked dependencies and the archive for krew to dist/
 	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \
 	.venv-release/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt; }
 	deploy/release/build.sh dist

@@ -23,11 +23,14 @@ def ended(
     return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=True, check=False)
 
 
-def step(*command: str | Path, env: Mapping[str, str]) -> str:
-    """Run one step of a release to its end with more environment, print its time and return its output. It must succeed."""
+def step(*command: str | Path, env: Mapping[str, str], is_clean: bool = False) -> str:
+    """Run one step of a release to its end, print its time and return its output. It must succeed.
+
+    The environment is this one with `env`, or `env` alone if `is_clean`.
+    """
     name = " ".join(str(each).removeprefix(f"{ROOT}/") for each in command)
     began = time.monotonic()
-    ran = ended(command, cwd=ROOT, env={**os.environ, **env})
+    ran = ended(command, cwd=ROOT, env={**({} if is_clean else os.environ), **env})
     assert ran.returncode == 0, f"{name}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
     print(f"{time.monotonic() - began:6.1f} s  {name}")  # noqa: T201 (the transcript of `make release-trial`)
     return ran.stdout
