@@ -141,7 +141,7 @@ def installed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Pat
     constraints = place / "constraints.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in locked(_MARKERS).items()))
     env = clean_machine(place / "home", os.environ["PATH"])
-    step(sys.executable, "-m", "venv", place / "venv", env=env, is_clean=True)
+    step(Path(sys.executable), "-m", "venv", place / "venv", env=env, is_clean=True)
     pip = (place / "venv/bin/pip", "install", "--quiet", "--index-url", f"{release.places.index}/simple/", "kubestow")
     step(*pip, env={**env, "PIP_CONSTRAINT": str(constraints)}, is_clean=True)
     return place / "venv"

@@ -185,7 +185,7 @@ def test_the_tests_install_the_container_engine_and_npm() -> None:
 
     assert engine.split() == list(PACKAGES)
     assert npm == "npm"
-    assert len(calls) == 2, "in `tools` and in `deploy-tests`"
+    assert len(calls) == 3, "in `tools`, `deploy-tests` and `release-trial`"
 
 
 # -- other settings --------------------------------------------------------------------------------------------------------
