@@ -6,24 +6,29 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
+# A file whose name has the checksum of what is installed in .venv: everything that tests need, or only what `make demo` runs.
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
+RUNNABLE := .venv/.runnable-$(shell cat requirements/runtime.txt requirements/build.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest integration-large \
+.PHONY: audit site dist release-trial image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest integration-large \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 test-1.38 nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9.-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
-$(INSTALLED):
+$(INSTALLED): LOCKS := -r requirements/test.txt
+# Without bytecode: the first run compiles what it imports, which is a small part of what is installed.
+$(RUNNABLE): LOCKS := --no-compile -r requirements/runtime.txt -r requirements/build.txt
+$(INSTALLED) $(RUNNABLE):
 	@test -n "$(PYTHON)" || { echo "Kubestow needs Python 3.11 to 3.14; found none. Set PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes $(LOCKS)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@rm -f .venv/.installed-* && touch $@
+	@rm -f .venv/.installed-* .venv/.runnable-* && touch $@
 
 venv: $(INSTALLED) ## the virtual environment in .venv, from the locked requirements
 
-demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones, those with volumes, with devices, and groups
+demo: $(or $(wildcard $(INSTALLED)),$(RUNNABLE)) ## the real daemon places the pods of examples/ on an embedded cluster, plain ones, those with volumes, with devices, and groups
 	$(BIN)/kubestow simulate examples/demo.yaml
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
@@ -154,7 +159,7 @@ image: ## the container image, with docker or podman; IMAGE=name:tag for another
 image-test: $(INSTALLED) ## build the image with podman and run it: size, labels, commands, daemon; needs podman, runc and mmdebstrap
 	E2E=required $(BIN)/python -m pytest -q tests/deploy/test_container.py tests/deploy/test_image.py
 
-kind: image ## a kind cluster with the image, the chart, and pods to look at: docs/kind.md
+kind: image ## a kind cluster with the image, the chart, and pods to look at; never run yet on a container engine: docs/kind.md
 	deploy/kind/up.sh $(IMAGE)
 
 site: ## the documentation as a site in site/, with mkdocs
@@ -168,7 +173,13 @@ audit: ## known weaknesses of the locked dependencies; fails where PyPI's data a
 	@failed=0; for lock in requirements/*.txt; do echo "$$lock:"; \
 	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r "$$lock" || failed=1; done; exit $$failed
 
-dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
+release-trial: $(INSTALLED) ## the steps of release.yml on loopback: publish all artefacts, and install each from there: docs/releasing.md
+	tests/tools/packages.sh
+	$(BIN)/python -m tests.deploy.tools
+	$(BIN)/python -m tests.e2e.controlplane.build
+	E2E=required $(BIN)/python -m pytest -q -s -p no:randomly tests/deploy/test_release.py
+
+dist: $(INSTALLED) ## write wheel, sdist, SBOM (CycloneDX) of the locked dependencies and the archive for krew to dist/
 	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \
 	.venv-release/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt; }
 	deploy/release/build.sh dist
@@ -176,6 +187,7 @@ dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked depe
 sbom: dist ## the same: the SBOM describes the environment in which the wheel is installed
 
 lock: ## write requirements/ anew from pyproject.toml; needs uv
-	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "audit --group audit" "release --group release" "docs --group docs"; do set -- $$lock; \
+	for lock in "runtime pyproject.toml" "test pyproject.toml --group dev" "build --group build" "audit --group audit" \
+	"release --group release" "docs --group docs" "notebook pyproject.toml --group notebook"; do set -- $$lock; \
 	uv pip compile $${2} $${3} $${4} --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --upgrade -q -o requirements/$$1.txt; done

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from kubestow.cluster import Cluster
     from kubestow.result import Answer, Result
-    from kubestow.simulation import ConfigErrors, InputError, Options, PluginLoadError, simulate
+    from kubestow.simulation import (
+        ConfigErrors,
+        InputError,
+        NodesNeededAnswer,
+        Options,
+        PluginLoadError,
+        nodes_needed,
+        simulate,
+    )
     from scheduler import __version__
 
 __all__ = [
@@ -19,10 +27,12 @@ __all__ = [
     "Cluster",
     "ConfigErrors",
     "InputError",
+    "NodesNeededAnswer",
     "Options",
     "PluginLoadError",
     "Result",
     "__version__",
+    "nodes_needed",
     "simulate",
 ]
 
@@ -31,10 +41,12 @@ _MODULES: Final = {
     "Cluster": "kubestow.cluster",
     "ConfigErrors": "kubestow.simulation",
     "InputError": "kubestow.simulation",
+    "NodesNeededAnswer": "kubestow.simulation",
     "Options": "kubestow.simulation",
     "PluginLoadError": "kubestow.simulation",
     "Result": "kubestow.result",
     "__version__": "scheduler",
+    "nodes_needed": "kubestow.simulation",
     "simulate": "kubestow.simulation",
 }
 

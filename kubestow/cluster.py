@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self, Unpack
 
 from kubestow.result import Result
-from kubestow.simulation import Input, InputError, Options, simulate
+from kubestow.simulation import Input, InputError, NodesNeededAnswer, Options, nodes_needed, simulate
 from simulator.builders import node
 from simulator.simulate.input.documents import SyntaxMistake, documents
 
@@ -53,6 +53,10 @@ class Cluster:
         Pending pods of the cluster itself are scheduled, too.
         """
         return simulate(*self._inputs, *workload, **options)
+
+    def nodes_needed(self, like: str, *workload: Input, **options: Unpack[Options]) -> NodesNeededAnswer:
+        """Return how many more nodes like this one the workload needs; `kubestow.nodes_needed` has the options and errors."""
+        return nodes_needed(like, *self._inputs, *workload, **options)
 
     def __repr__(self) -> str:
         names = (each if not isinstance(each, Mapping) else _name(each) for each in self._inputs)

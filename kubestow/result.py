@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from scheduler.api.quantity import parse
 from scheduler.core.terminal import counted
-from simulator.simulate.answer import Answer, PodAnswer, Summary
+from simulator.simulate.answer import Answer, PlanAnswer, PodAnswer, Summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Result", "Table"]
 
-Table: TypeAlias = Literal["pods", "volumes", "devices", "nodes"]
+Table: TypeAlias = Literal["pods", "volumes", "devices", "nodes", "changes"]
 _Rows: TypeAlias = Iterator[tuple[Any, ...]]
 _NANO: Final = 10**9
 
@@ -61,6 +61,11 @@ class Result:
         """Return `namespace/name` of each pod → its node, or None."""
         return {each.pod: each.node for each in self.answer.pods}
 
+    @property
+    def plan(self) -> PlanAnswer | None:
+        """Return what the changes of the cluster change; None for a cluster without changes."""
+        return self.answer.plan
+
     def to_json(self) -> str:
         """Return the JSON that `kubestow simulate -o json` prints."""
         return msgspec.json.format(msgspec.json.encode(self.answer), indent=2).decode()
@@ -70,6 +75,7 @@ class Result:
 
         `pods`: one row for each pod that was to be scheduled. `volumes` and `devices`: one for each volume and device of
         these pods. `nodes`: one for each node and resource, amounts in units of the resource, such as CPUs and bytes.
+        `changes`: one for each pod whose node differs by the changes of the cluster.
         """
         columns, rows = self._table(table)
         return [dict(zip(columns, row)) for row in rows]
@@ -124,6 +130,18 @@ def _nodes(answer: Answer) -> _Rows:
             yield node.node, each.resource, _amount(each.requested), _amount(each.allocatable)
 
 
+def _changes(answer: Answer) -> _Rows:
+    if answer.plan is None:
+        return
+    for change, pods in (
+        ("unplaced", answer.plan.unplaced),
+        ("placed", answer.plan.placed),
+        ("moved", answer.plan.moved),
+    ):
+        for each in pods:
+            yield each.pod, change, each.before, each.after, each.reason
+
+
 def _amount(quantity: str) -> float:
     return parse(quantity).nano / _NANO
 
@@ -143,6 +161,7 @@ _TABLES: Final[Mapping[str, tuple[Mapping[str, type], Callable[[Answer], _Rows]]
         _devices,
     ),
     "nodes": ({"node": str, "resource": str, "requested": float, "allocatable": float}, _nodes),
+    "changes": ({"pod": str, "change": str, "before": str, "after": str, "reason": str}, _changes),
 }
 """The columns of each table with their types, and what returns its rows."""
 

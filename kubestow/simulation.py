@@ -10,8 +10,9 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 import structlog
 
@@ -22,11 +23,24 @@ from scheduler.config.types import Configuration
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
 from scheduler.profiles.build import build_profiles
 from simulator.simulate import DEFAULT_SEED, ReadOptions, SimulateArguments, daemons, outcome_of
-from simulator.simulate.answer import answer
+from simulator.simulate.answer import Answer, NodesNeededAnswer, answer, nodes_needed_answer
 from simulator.simulate.input.complete import complete
 from simulator.simulate.input.manifests import Found, InputError, Level, from_values, load as load_files
+from simulator.simulate.outcome import Outcome
+from simulator.simulate.planning.changes import Changes, Scale, changed, node_named
+from simulator.simulate.planning.difference import difference
+from simulator.simulate.planning.nodes_needed import nodes_needed as find_nodes_needed
 
-__all__ = ["ConfigErrors", "Input", "InputError", "Options", "PluginLoadError", "simulate"]
+__all__ = [
+    "ConfigErrors",
+    "Input",
+    "InputError",
+    "NodesNeededAnswer",
+    "Options",
+    "PluginLoadError",
+    "nodes_needed",
+    "simulate",
+]
 
 Input: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a file or directory with manifests, or one manifest. A List is a manifest, too."""
@@ -43,6 +57,10 @@ class Options(TypedDict, total=False):
     expect_pending: Sequence[str]
     validate: bool
     timeout_s: float
+    add_nodes_like: Mapping[str, int]
+    drain: Sequence[str]
+    cordon: Sequence[str]
+    scale: Mapping[str, int]
 
 
 def simulate(  # noqa: PLR0913 (the options of the command)
@@ -54,6 +72,10 @@ def simulate(  # noqa: PLR0913 (the options of the command)
     expect_pending: Sequence[str] = (),
     validate: bool = True,
     timeout_s: float = 120.0,
+    add_nodes_like: Mapping[str, int] | None = None,
+    drain: Sequence[str] = (),
+    cordon: Sequence[str] = (),
+    scale: Mapping[str, int] | None = None,
 ) -> Result:
     """Schedule the pending pods and the workloads of the inputs on their nodes, and return the result.
 
@@ -63,27 +85,101 @@ def simulate(  # noqa: PLR0913 (the options of the command)
     that may stay pending. Without `validate`, unknown and wrong fields are accepted where possible. `timeout_s` limits
     the time of the simulation. Extenders of the configuration are called, but never to bind.
 
+    The other options change the cluster before the first pod is placed. `add_nodes_like` has how many nodes to add, by the
+    name of their model, `drain` and `cordon` have names of nodes, and `scale` has numbers of pods by `KIND/NAME` or
+    `KIND/NAMESPACE/NAME`. With a change, the input is simulated a second time without it, and `Result.plan` compares both.
+
     A thread runs the simulation if the caller is in an event loop, such as a notebook; the caller waits for it.
-    Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, PluginLoadError for a
-    plugin that cannot be loaded, and ValueError for an unknown version.
+    Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, and PluginLoadError for a
+    plugin that cannot be loaded. Raises ValueError for an unknown version or a workload that cannot be scaled.
     """
-    if version not in VERSIONS:
-        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
-    configuration = _configuration(config, version)
-    build_profiles(configuration)  # mistakes are raised before anything starts
-    names = tuple(profile.scheduler_name for profile in configuration.profiles)
-    options = SimulateArguments(
-        files=(),
-        output="json",
-        rules=ReadOptions(scheduler_names=names, expect_pending=tuple(expect_pending), timeout_s=timeout_s),
-        explains=explain,
+    simulation = _Simulation(
+        inputs,
+        seed=seed,
+        version=version,
+        config=config,
+        explain=explain,
+        expect_pending=expect_pending,
+        validate=validate,
+        timeout_s=timeout_s,
+        add_nodes_like=add_nodes_like,
+        drain=drain,
+        cordon=cordon,
+        scale=scale,
     )
-    cluster = complete(_objects(inputs, "strict" if validate else "ignore", version))
-    _quiet_logs()
-    daemon_for = daemons(lambda _: configuration)
-    return Result(
-        answer(_outside_of_event_loop(lambda: outcome_of(cluster, daemon_for, options, version=version, seed=seed)))
-    )
+    return Result(_outside_of_event_loop(simulation.answer))
+
+
+def nodes_needed(like: str, *inputs: Input, **options: Unpack[Options]) -> NodesNeededAnswer:
+    """Return the least number of additional nodes like the node `like` with which every pod of the inputs is placed.
+
+    The options are those of `simulate`, whose changes are in force, too. `nodes` of the answer is None if no number
+    suffices. docs/simulate.md describes the search. Cost: about two simulations for each binary digit of the number.
+    Raises InputError if the inputs have no node of this name, and whatever `simulate` raises.
+    """
+    simulation = _Simulation(inputs, **options)
+    return _outside_of_event_loop(lambda: simulation.nodes_needed(like))
+
+
+class _Simulation:
+    """The inputs, read once, and the options of `simulate`."""
+
+    def __init__(  # noqa: PLR0913 (the options of the command)
+        self,
+        inputs: Iterable[Input],
+        *,
+        seed: int = DEFAULT_SEED,
+        version: str = DEFAULT_VERSION,
+        config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        explain: bool = False,
+        expect_pending: Sequence[str] = (),
+        validate: bool = True,
+        timeout_s: float = 120.0,
+        add_nodes_like: Mapping[str, int] | None = None,
+        drain: Sequence[str] = (),
+        cordon: Sequence[str] = (),
+        scale: Mapping[str, int] | None = None,
+    ) -> None:
+        if version not in VERSIONS:
+            raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+        configuration = _configuration(config, version)
+        build_profiles(configuration)  # mistakes are raised before anything starts
+        names = tuple(profile.scheduler_name for profile in configuration.profiles)
+        self._daemon_for = daemons(lambda _: configuration)
+        self._rules = ReadOptions(scheduler_names=names, expect_pending=tuple(expect_pending), timeout_s=timeout_s)
+        self._explain, self._version, self._seed = explain, version, seed
+        scales = (Scale.of(workload, count) for workload, count in (scale or {}).items())
+        self._changes = Changes(dict(add_nodes_like or {}), tuple(drain), tuple(cordon), tuple(scales))
+        self._objects = _objects(inputs, "strict" if validate else "ignore", version)
+        _quiet_logs()
+
+    def answer(self) -> Answer:
+        """Simulate the changed cluster and, if it is changed, also the cluster as it is."""
+        outcome = self._run(self._changes)
+        if not self._changes.texts:
+            return answer(outcome)
+        before = self._run(Changes(), is_brief=True)
+        return answer(outcome, difference(self._changes.texts, before, outcome))
+
+    def nodes_needed(self, like: str) -> NodesNeededAnswer:
+        """Simulate the changed cluster with more and more nodes."""
+        node_named(self._objects, like, "nodes_needed")
+        return nodes_needed_answer(
+            find_nodes_needed(like, lambda added: self._run(self._changes.with_nodes(like, added), is_brief=True))
+        )
+
+    def _run(self, changes: Changes, *, is_brief: bool = False) -> Outcome:
+        """Simulate with these changes; with `is_brief` without explanations and details."""
+        changed_input = changed(self._objects, changes)
+        arguments = SimulateArguments(
+            files=(),
+            output="table" if is_brief else "json",
+            rules=self._rules,
+            explains=self._explain and not is_brief,
+        )
+        cluster = complete(changed_input.objects)
+        outcome = outcome_of(cluster, self._daemon_for, arguments, version=self._version, seed=self._seed)
+        return replace(outcome, abandoned=changed_input.abandoned)
 
 
 def _configuration(config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str) -> Configuration:

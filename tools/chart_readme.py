@@ -21,13 +21,19 @@ _COMMENT: Final = re.compile(r"^ *# (-- |@default -- )?(.*)$")
 _INSTALL: Final = """\
 ## Install
 
-No image has been published yet. Build one, push it to a registry of your nodes, and name it:
+From a clone: build an image, push it to a registry of your nodes, and name it:
 
 ```
 $ make image IMAGE=registry.example.com/kubestow:0.1.0 && docker push registry.example.com/kubestow:0.1.0
 $ helm install kubestow deploy/helm --namespace kubestow --create-namespace \\
     --set image.repository=registry.example.com/kubestow --set image.tag=0.1.0
 $ helm -n kubestow test kubestow
+```
+
+The chart of a release names its image, so one command installs both. No release has been published yet.
+
+```
+$ helm install kubestow oci://ghcr.io/kubestow/charts/kubestow --namespace kubestow --create-namespace
 ```
 
 [Operations](../../docs/operations.md) describes upgrades, monitoring, alerts, and how to confine the scheduler's account.

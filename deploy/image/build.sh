@@ -147,11 +147,7 @@ tell_package() { # layer, path
 
 kubestow() {
   local layer=$layers/kubestow
-  # What builds a wheel of ours, by the hashes that the tests are locked to.
-  awk -v wanted=' hatchling packaging pathspec pluggy tomlkit trove-classifiers ' '
-    match($0, /^[a-z0-9-]+==/) { on = index(wanted, " " substr($0, 1, RLENGTH - 2) " ") }
-    on && !/^ *#/' requirements/test.txt >build.txt
-  "${pip[@]}" install --only-binary :all: --require-hashes -r build.txt --target build-tools
+  "${pip[@]}" install --only-binary :all: --require-hashes -r requirements/build.txt --target build-tools
   PYTHONPATH=build-tools "$python" -m pip --quiet --disable-pip-version-check install \
     --no-compile --no-deps --no-index --no-build-isolation --target "$layer$site" .
   rm -rf "$layer$site/bin"

@@ -11,6 +11,7 @@ for tool in kind kubectl helm; do
 done
 engine=$(deploy/image/engine.sh)
 [ "$engine" != podman ] || export KIND_EXPERIMENTAL_PROVIDER=podman
+echo "These steps were never run on a container engine, only with stand-ins for kind, Helm and kubectl: docs/kind.md" >&2
 on=(--context "kind-$cluster")
 
 kind get clusters 2>/dev/null | grep -qx "$cluster" ||

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the files that a release publishes: build.sh OUT. OUT receives the sdist, the wheel and the SBOM, and
-# OUT/environment a virtual environment with the wheel and its locked dependencies, which the SBOM describes.
+# Builds the files that a release publishes: build.sh OUT. OUT receives the sdist, the wheel, the SBOM, the archive and the
+# manifest for krew, and OUT/environment a virtual environment with the wheel and its locked dependencies, which the SBOM describes.
 #
 # PYTHON must have hatchling and pip (make venv), RELEASE_PYTHON cyclonedx-bom (requirements/release.txt).
 # The same commit gives the same files: all times are the time of the commit.
@@ -25,3 +25,4 @@ pip=("$python" -m pip --python "$environment/bin/python" --quiet --disable-pip-v
 sed "s/^dynamic = .*/version = \"$version\"/" pyproject.toml >"$environment/pyproject.toml"
 "${RELEASE_PYTHON:-.venv-release/bin/python}" -m cyclonedx_py environment --pyproject "$environment/pyproject.toml" \
   --mc-type application --output-reproducible --output-file "$out/kubestow-$version.cdx.json" "$environment/bin/python"
+deploy/krew/build.sh "$out"

@@ -40,6 +40,7 @@ ELSEWHERE: Final = {
     "LEADER": "a shell variable",
     "python3": "tests/deploy/test_packages.py installs the wheel",
     "kubestow/bin/pip": "tests/deploy/test_packages.py installs the wheel",
+    "pip": "tests/deploy/test_release.py installs the wheel from an index",
     "pre-commit": "needs pre-commit",
     "apt-get": "needs root",
 }

@@ -118,3 +118,50 @@ def test_make_audit_reads_all_locked_requirements(tmp_path: Path, weak: str) -> 
 
     assert [line.removeprefix("read ") for line in done.stdout.splitlines() if line.startswith("read ")] == locks
     assert (done.returncode != 0) is bool(weak)
+
+
+PYTHON_STUB = """#!/bin/sh
+case "$*" in
+  "-m venv .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$0" .venv/bin/pip && cp "$0" .venv/bin/kubestow ;;
+  "-m pip install"*) echo "install $(echo "$*" | grep -oE 'requirements/[a-z]+' | tr '\\n' ' ')" ;;
+esac
+"""
+
+
+def test_make_demo_installs_only_what_it_runs(tmp_path: Path) -> None:
+    """The tests' packages include those of the demo, so the demo installs nothing where the tests were run."""
+    stub = tmp_path / "python-stub"
+    stub.write_text(PYTHON_STUB)
+    stub.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+
+    def installed_by(target: str) -> list[str]:
+        command = ["make", target, f"PYTHON={stub}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        lines = [
+            line.removeprefix("install").split() for line in done.stdout.splitlines() if line.startswith("install")
+        ]
+        return [name for names in lines for name in names]
+
+    demo, test = ["requirements/runtime", "requirements/build"], ["requirements/test"]
+    assert [installed_by("demo"), installed_by("demo")] == [demo, []]
+    assert [installed_by("venv"), installed_by("demo"), installed_by("venv")] == [test, [], []]
+    with (tmp_path / "pyproject.toml").open("a") as project:
+        project.write("\n")
+    assert [installed_by("demo"), installed_by("venv")] == [demo, test], "another version of the project"
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    assert installed_by("venv") == test, "what an older version had installed is not there any more"
+
+
+def test_the_requirements_of_the_demo_are_those_of_the_tests() -> None:
+    """Otherwise the tests would run other versions than the demo and the image, and `make test` would undo `make demo`."""
+
+    def pinned(name: str) -> set[str]:
+        text = (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+        return set(re.findall(r"^([a-z0-9-]+==\S+)", text, re.MULTILINE))
+
+    assert pinned("runtime") | pinned("build") <= pinned("test")
+    assert pinned("runtime") <= pinned("notebook")

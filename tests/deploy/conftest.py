@@ -1,12 +1,14 @@
 """Tools as fixtures: a test whose tool is missing is skipped, or fails if `E2E=required`."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.deploy import engine, tools
+from tests.deploy.commands import ROOT, step
 from tests.deploy.engine import Podman
 from tests.deploy.image import Image, from_script, prepared
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
@@ -38,6 +40,8 @@ def _fixture(tool: Callable[[], Path]) -> Callable[[], Path]:
 helm, helm3, kubeconform, actionlint = map(_fixture, (tools.helm, tools.helm3, tools.kubeconform, tools.actionlint))
 release_environment, renovate_schema = map(_fixture, (tools.release_environment, tools.renovate_schema))
 promtool, prometheus = map(_fixture, (tools.promtool, tools.prometheus))
+oras, krew, registry = map(_fixture, (tools.oras, tools.krew, tools.registry))
+notebook_environment = _fixture(tools.notebook_environment)
 
 
 @pytest.fixture(scope="session")
@@ -49,11 +53,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
+def dist(release_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a release, and a fresh environment in which the wheel is installed."""
+    out = tmp_path_factory.mktemp("dist")
+    pythons = {"PYTHON": sys.executable, "RELEASE_PYTHON": str(release_environment / "bin/python")}
+    step(ROOT / "deploy/release/build.sh", out, env={**pythons, "SOURCE_DATE_EPOCH": "1700000000"})
+    return out
+
+
+@pytest.fixture(scope="session")
 def podman(place: Path) -> Iterator[Podman]:
     """An engine that has built the image from the Dockerfile as `make image` does."""
-    directory = place / "podman"
-    directory.mkdir()
-    started = built_or_skip(lambda: engine.start(directory))
+    started = built_or_skip(lambda: engine.start(place / "podman"))
     try:
         started.build()
         yield started

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tests.deploy.commands import ROOT, ended
+from tests.deploy.commands import ROOT, ended, step
 from tests.deploy.tools import cached, ran
 from tests.e2e.controlplane.build import Unavailable
 
@@ -78,8 +78,7 @@ class Podman:
 
     def build(self) -> None:
         """Build the image as `make image` does, from the base image of the tests."""
-        made = ended([ROOT / "deploy/image/make.sh", IMAGE], env={**self.environ, "PYTHON_IMAGE": BASE})
-        assert made.returncode == 0, f"{made.stdout[-4000:]}\n{made.stderr[-4000:]}"
+        step(ROOT / "deploy/image/make.sh", IMAGE, env={**self.environ, "PYTHON_IMAGE": BASE})
 
     def inspect(self, image: str) -> dict[str, Any]:
         """Return what the engine knows about an image."""
@@ -100,13 +99,19 @@ class Podman:
         self.run("rm", "--all", "--force", "--time=0", check=False)
 
 
-def start(directory: Path) -> Podman:
-    """Return an engine that has the base image. Raises `Unavailable` where a program is missing."""
-    archive = base()
+def empty(directory: Path) -> Podman:
+    """Return an engine without images in a directory, which is created."""
+    directory.mkdir()
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     (directory / "containers.conf").write_text(_CONFIGURATION.format(directory=directory, files=files))
     (directory / "storage.conf").write_text(_STORAGE.format(directory=directory))
-    podman = Podman(directory)
+    return Podman(directory)
+
+
+def start(directory: Path) -> Podman:
+    """Return an engine that has the base image. Raises `Unavailable` where a program is missing."""
+    archive = base()
+    podman = empty(directory)
     complete = directory / "base.tar"
     shutil.copyfile(archive, complete)
     with tarfile.open(complete, "a") as tar:

@@ -101,6 +101,7 @@ def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert found == list(steps[1 - made :])
+    assert ran.stderr.startswith("These steps were never run on a container engine")
     assert f"docker save {IMAGE}" in played.calls()
     for path in ("deploy/kind/cluster.yaml", "deploy/helm/Chart.yaml", "examples/kind.yaml"):
         assert (ROOT / path).is_file()

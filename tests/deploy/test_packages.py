@@ -27,21 +27,6 @@ pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
 
 
 @pytest.fixture(scope="module")
-def dist(release_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release, and a fresh environment in which the wheel is installed."""
-    out = tmp_path_factory.mktemp("dist")
-    build(ROOT, out, release_environment)
-    return out
-
-
-def build(source: Path, out: Path, release_environment: Path) -> None:
-    pythons = {"PYTHON": sys.executable, "RELEASE_PYTHON": str(release_environment / "bin/python")}
-    env = {**os.environ, **pythons, "SOURCE_DATE_EPOCH": "1700000000"}
-    made = ended([source / "deploy/release/build.sh", out], env=env)
-    assert made.returncode == 0, made.stderr
-
-
-@pytest.fixture(scope="module")
 def wheel(dist: Path) -> Path:
     return dist / f"kubestow-{__version__}-py3-none-any.whl"
 

@@ -17,6 +17,7 @@ import yaml
 from scheduler import __version__
 from tests.deploy.commands import ROOT, ended
 from tests.deploy.engine import PACKAGES
+from tests.deploy.tools import ORAS
 
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
@@ -148,6 +149,19 @@ def test_a_release_waits_for_the_tests() -> None:
     assert [name for name in publishes if not {"test", "build"} <= needs(name)] == []
 
 
+def test_the_steps_are_scripts_that_the_trial_runs() -> None:
+    """What the workflow runs and the trial does not is listed in docs/releasing.md."""
+    text = (GITHUB / "workflows/release.yml").read_text()
+    trial = "".join((ROOT / f"tests/deploy/{name}.py").read_text() for name in ("conftest", "engine", "publishing"))
+    scripts = {path.name for path in (ROOT / "deploy/release").iterdir()} | {"make.sh"}
+    called = set(re.findall(r"deploy/(?:release|image)/([\w.]+)", text))
+
+    assert called == scripts - {"build.sh", "upload.sh"}, (
+        "`make dist` calls the first, PyPI's action replaces the second"
+    )
+    assert [name for name in scripts if name not in trial] == []
+
+
 def writes(job: dict[str, Any]) -> set[str]:
     return {name for name, right in job["permissions"].items() if right == "write"}
 
@@ -171,7 +185,7 @@ def test_the_tests_install_the_container_engine_and_npm() -> None:
 
     assert engine.split() == list(PACKAGES)
     assert npm == "npm"
-    assert len(calls) == 2, "in `tools` and in `deploy-tests`"
+    assert len(calls) == 3, "in `tools`, `deploy-tests` and `release-trial`"
 
 
 # -- other settings --------------------------------------------------------------------------------------------------------
@@ -188,7 +202,9 @@ def test_renovate(renovate_schema: Path, release_environment: Path) -> None:
         (pattern,) = manager["matchStrings"]
         (place,) = manager["managerFilePatterns"]
         assert re.fullmatch(place.strip("/").replace("\\/", "/"), ".github/workflows/release.yml")
-        assert len(re.findall(pattern.replace("(?<", "(?P<"), (GITHUB / "workflows/release.yml").read_text())) == 1
+        found = re.findall(pattern.replace("(?<", "(?P<"), (GITHUB / "workflows/release.yml").read_text())
+        assert [name for name, _ in found] == [ORAS.path, "github.com/sigstore/cosign/v3"]
+        assert ORAS.name in map("@".join, found), "the trial of a release runs the version of the workflow"
 
 
 def test_pre_commit_hooks() -> None:

@@ -1,8 +1,8 @@
-"""Tools of the tests of the deployment and of the page: helm, kubeconform, actionlint, prometheus, Chromium and axe-core.
+"""Tools of the tests of the deployment and of the page: helm, oras, krew, prometheus, a registry and Chromium.
 
 Each is made once per user, in the cache of the control plane's binaries. Go tools come from the module of their release,
-whose hash is written here and whose go.sum pins all its modules. promtool and prometheus come from Debian's package,
-unpacked, which needs no root, or else from the PATH. Parallel runs wait for each other.
+whose hash is written here and whose go.sum pins all its modules. promtool, prometheus and the registry come from Debian's
+packages, unpacked, which needs no root, or else from the PATH. Parallel runs wait for each other.
 
 `python -m tests.deploy.tools` makes all of them ahead of the tests and prints where they are."""
 
@@ -42,6 +42,8 @@ HELM = Module("helm.sh/helm/v4", "v4.3.1", "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijo
 HELM_3 = Module("helm.sh/helm/v3", "v3.22.0", "h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=")
 KUBECONFORM = Module("github.com/yannh/kubeconform", "v0.8.0", "h1:loDYd3a3spjIFrauqW67CDKF55Oo9R6uvC8AvpVd4ug=")
 ACTIONLINT = Module("github.com/rhysd/actionlint", "v1.7.12", "h1:vQ4GeJN86C0QH+gTUQcs8McmK62OLT3kmakPMtEWYnY=")
+ORAS = Module("oras.land/oras", "v1.3.6", "h1:Lhsfr2tQLjsu/+CJZp6vYatwKT+62fbIUTlp4lUrfOA=")
+KREW = Module("sigs.k8s.io/krew", "v0.4.3", "h1:nvV4ifUM+wuy8ITy32FAib240lXSbMeHOxizqVy6+U0=")
 KUBERNETES = Module("k8s.io/kubernetes", "v1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o=")
 PROMETHEUS_OPERATOR = Module(
     "github.com/prometheus-operator/prometheus-operator", "v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -49,7 +51,6 @@ PROMETHEUS_OPERATOR = Module(
 CERT_MANAGER = Module(
     "github.com/cert-manager/cert-manager", "v1.18.2", "h1:H2P75ycGcTMauV3gvpkDqLdS3RSXonWF2S49QGA1PZE="
 )
-_DEBIAN_PACKAGE = "prometheus"
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,38 @@ def actionlint() -> Path:
     return _built(ACTIONLINT, "./cmd/actionlint")
 
 
+def oras() -> Path:
+    return _built(ORAS, "./cmd/oras")
+
+
+def krew() -> Path:
+    return _built(KREW, "./cmd/krew")
+
+
+def registry() -> Path:
+    """Return the reference implementation of an OCI registry."""
+    return _debian("docker-registry", "docker-registry")
+
+
 def release_environment() -> Path:
     """Return a virtual environment with the packages of requirements/release.txt."""
-    lock = Path(__file__).parents[2] / "requirements" / "release.txt"
+    return _environment("release")
+
+
+def notebook_environment() -> Path:
+    """Return a virtual environment with what executes a notebook, pandas and polars, and the packages that Kubestow needs."""
+    return _environment("notebook")
+
+
+def _environment(name: str) -> Path:
+    lock = Path(__file__).parents[2] / "requirements" / f"{name}.txt"
 
     def make(place: Path) -> None:
         ran([sys.executable, "-m", "venv", "--without-pip", str(place)], directory=place)
         pip = (sys.executable, "-m", "pip", "--python", str(place / "bin/python"), "--quiet", "--no-input")
         ran([*pip, "install", "--require-hashes", "-r", str(lock)], directory=place)
 
-    return cached("release", f"{sys.version}\n{lock.read_text()}", make)
+    return cached(name, f"{sys.version}\n{lock.read_text()}", make)
 
 
 def renovate_schema() -> Path:
@@ -144,11 +167,11 @@ def _unpack_chromium(place: Path) -> None:
 
 
 def promtool() -> Path:
-    return _debian("promtool")
+    return _debian("prometheus", "promtool")
 
 
 def prometheus() -> Path:
-    return _debian("prometheus")
+    return _debian("prometheus", "prometheus")
 
 
 ALSO_HELM_3 = bool(os.environ.get("HELM_3"))
@@ -159,7 +182,11 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     **({"helm3": helm3} if ALSO_HELM_3 else {}),
     "kubeconform": kubeconform,
     "actionlint": actionlint,
+    "oras": oras,
+    "krew": krew,
+    "registry": registry,
     "release_environment": release_environment,
+    "notebook_environment": notebook_environment,
     "renovate_schema": renovate_schema,
     "axe": axe,
     "chromium": chromium,
@@ -226,7 +253,8 @@ def _npm(wanted: NpmPackage, member: str) -> Path:
     return cached(wanted.name.rpartition("/")[2], f"{wanted} {member}", make)
 
 
-def _debian(name: str) -> Path:
+def _debian(package: str, name: str) -> Path:
+    """Return a program of a package."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         found = shutil.which(name)
         if found is None:
@@ -235,23 +263,23 @@ def _debian(name: str) -> Path:
         return Path(found)
     release = Path("/etc/os-release")
     key = release.read_text() if release.exists() else ""
-    return cached(_DEBIAN_PACKAGE, key, _unpack) / "usr" / "bin" / name
+    return cached(package, key, lambda place: _unpack(package, place)) / "usr" / "bin" / name
 
 
-def _unpack(place: Path) -> None:
+def _unpack(package: str, place: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         apt = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
         try:
-            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
+            ran([*apt, "download", package], directory=directory)
         except BuildFailed:  # the machine's lists are empty or old: download as this user
             apt += ["-o", f"Dir::State::lists={scratch}/lists", "-o", f"Dir::Cache={scratch}/cache"]
             for part in ("lists", "cache"):
                 (directory / part / "partial").mkdir(parents=True)
             ran([*apt, "update"], directory=directory)
-            ran([*apt, "download", _DEBIAN_PACKAGE], directory=directory)
-        (package,) = directory.glob("*.deb")
-        ran(["dpkg", "-x", str(package), str(place)], directory=directory)
+            ran([*apt, "download", package], directory=directory)
+        (archive,) = directory.glob("*.deb")
+        ran(["dpkg", "-x", str(archive), str(place)], directory=directory)
 
 
 def ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:

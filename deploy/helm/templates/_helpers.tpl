@@ -45,7 +45,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 
 {{- define "kubestow.image" -}}
 {{- with .Values.image -}}
-{{- required "image.repository: is required, because no image has been published yet. Build one with `make image IMAGE=registry.example.com/kubestow:0.1.0`, push it, and set image.repository and image.tag" .repository -}}
+{{- required "image.repository: is required, because a chart from a clone names no image. Build one with `make image IMAGE=registry.example.com/kubestow:0.1.0`, push it, and set image.repository and image.tag" .repository -}}
 {{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
 {{- end -}}
 {{- end -}}

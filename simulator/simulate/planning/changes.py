@@ -39,6 +39,15 @@ class Scale:
     name: str
     count: int
 
+    @classmethod
+    def of(cls, workload: str, count: int) -> Scale:
+        """Return the new size of `KIND/NAME` or `KIND/NAMESPACE/NAME`. Raises ValueError for another text or kind."""
+        kind, *names = workload.split("/")
+        if kind not in SCALED or len(names) not in {1, 2} or not all(names) or count < 0:
+            expected = f"KIND/NAME or KIND/NAMESPACE/NAME with at least 0 pods, and a kind of {', '.join(SCALED)}"
+            raise ValueError(f"scale: {workload!r} with {count} pods: expected {expected}")
+        return cls(kind, names[0] if len(names) == 2 else "", names[-1], count)
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:

@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs/library.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_an_example_runs(number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setitem(sys.modules, "pandas", MagicMock())
@@ -30,7 +30,7 @@ def test_an_example_runs(number: int, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_all_examples_run() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
 def test_all_options_and_columns_are_listed() -> None:

@@ -15,7 +15,7 @@ from kubestow.result import Table
 from tests.unit.library.manifests import NODE, a_pod
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-TABLES: tuple[Table, ...] = ("pods", "volumes", "devices", "nodes")
+TABLES: tuple[Table, ...] = ("pods", "volumes", "devices", "nodes", "changes")
 
 
 class DataFrame:
@@ -56,8 +56,28 @@ def test_rows_of_volumes_and_devices() -> None:
     assert device["node"] is not None
 
 
+def test_rows_of_changes() -> None:
+    """One pod of two has a place on the node, and the node that is added takes the other."""
+    workload = (NODE, a_pod("a", "2"), a_pod("b", "2"))
+    plain = kubestow.simulate(*workload)
+    larger = kubestow.simulate(*workload, add_nodes_like={"n": 1})
+    drained = kubestow.simulate(*workload, cordon=["n"])
+
+    assert (plain.plan, plain.rows("changes")) == (None, [])
+    assert larger.plan is not None
+    assert larger.plan.changes == ["add 1 node like n"]
+    (row,) = larger.rows("changes")
+    assert (row["change"], row["before"], row["reason"]) == ("placed", None, "")
+    assert row["after"] == larger.placements[row["pod"]]
+    (row,) = drained.rows("changes")
+    assert (row["change"], row["before"], row["after"]) == ("unplaced", "n", None)
+    assert row["reason"].startswith("0/1 nodes are available: 1 node(s) were unschedulable.")
+
+
 def test_an_unknown_table_is_named(result: Result) -> None:
-    with pytest.raises(ValueError, match="table: 'claims' is unknown; expected one of pods, volumes, devices, nodes"):
+    with pytest.raises(
+        ValueError, match="table: 'claims' is unknown; expected one of pods, volumes, devices, nodes, changes"
+    ):
         result.rows("claims")  # type: ignore[arg-type]
 
 

@@ -7,9 +7,11 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
@@ -32,13 +34,61 @@ def test_paths_and_manifests_are_read_in_their_order(tmp_path: Path) -> None:
 
 def test_the_result_is_that_of_the_command() -> None:
     demo = str(ROOT / "examples/volumes.yaml")
-    command = [sys.executable, "-m", "kubestow", "simulate", "-o", "json", "--seed=3", demo]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = command("--seed=3", demo)
 
     result = kubestow.simulate(demo, seed=3)
 
     assert result.to_json() + "\n" == ran.stdout, ran.stderr
     assert result.ok is (ran.returncode == 0)
+
+
+def command(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Run `kubestow simulate` with the output of JSON."""
+    words = [sys.executable, "-m", "kubestow", "simulate", "-o", "json", *flags]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_plan_is_that_of_the_command() -> None:
+    volumes = str(ROOT / "examples/volumes.yaml")
+    flags = ("--add-node-like=store-1=2", "--drain=store-2", "--cordon=store-3", "--scale=statefulset/database=4")
+
+    result = kubestow.simulate(
+        volumes, add_nodes_like={"store-1": 2}, drain=["store-2"], cordon=["store-3"], scale={"StatefulSet/database": 4}
+    )
+
+    assert result.plan is not None
+    assert len(result.plan.changes) == len(flags)
+    assert result.to_json() + "\n" == command(*flags, volumes).stdout
+
+
+def test_the_needed_nodes_are_those_of_the_command() -> None:
+    devices = str(ROOT / "examples/devices.yaml")
+
+    found = kubestow.nodes_needed("gpu-1", devices, cordon=["gpu-2"])
+
+    ran = command("--nodes-needed=gpu-1", "--cordon=gpu-2", devices)
+    assert msgspec.json.decode(ran.stdout, type=kubestow.NodesNeededAnswer) == found
+    assert kubestow.Cluster(devices).nodes_needed("gpu-1", cordon=["gpu-2"]) == found
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        pytest.param(lambda: kubestow.nodes_needed("m", NODE), "nodes_needed: the input has no node m", id="model"),
+        pytest.param(lambda: kubestow.simulate(NODE, drain=["m"]), "--drain: the input has no node m", id="drained"),
+        pytest.param(
+            lambda: kubestow.simulate(NODE, scale={"Job/j": 2}), "--scale: the input has no Job j", id="workload"
+        ),
+        pytest.param(
+            lambda: kubestow.simulate(NODE, scale={"Pod/p": 2}), "'Pod/p' with 2 pods: expected KIND/NAME", id="kind"
+        ),
+        pytest.param(lambda: kubestow.simulate(NODE, scale={"Job": 2}), "'Job' with 2 pods: expected", id="no name"),
+        pytest.param(lambda: kubestow.simulate(NODE, scale={"Job/j": -1}), "'Job/j' with -1 pods", id="negative"),
+    ],
+)
+def test_wrong_changes_are_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises((ValueError, kubestow.InputError), match=message):
+        call()
 
 
 async def test_a_caller_in_an_event_loop_gets_the_result() -> None:
