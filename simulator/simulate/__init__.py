@@ -119,8 +119,10 @@ class DaemonOptions:
 DaemonFor: TypeAlias = Callable[[DaemonOptions], SimulatedDaemon]
 
 
-def daemons(configuration_for: Callable[[str], Configuration]) -> DaemonFor:
+def daemons(configuration_for: Callable[[str], Configuration], *, keeps_choices: bool = True) -> DaemonFor:
     """Return what creates the daemon of a simulation with the configuration for its version.
+
+    With `keeps_choices` it remembers the scores of every pod, which takes memory for each pod.
 
     The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
     read, and no extender is called to bind.
@@ -142,7 +144,7 @@ def daemons(configuration_for: Callable[[str], Configuration]) -> DaemonFor:
             drain_timeout_s=5.0,
             trial_s=_TRIAL_S,
             seed=run.seed,
-            keeps_choices=True,
+            keeps_choices=keeps_choices,
         )
         return Daemon(options, clock=run.clock)
 
