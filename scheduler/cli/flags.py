@@ -613,7 +613,7 @@ def _add_replay(add: _Add) -> None:
     add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
     add("--pool-label", default="", metavar="KEY", help="label of nodes; the use of each of its values is shown, too")
     add("-o", "--output", choices=("text", "json"), default="text", help="format of the result (default text)")
-    add("--html", type=non_empty, default="", metavar="FILE", help="write a page with pictures to FILE")
+    add("--html", type=non_empty, metavar="FILE", help="write a page with pictures to FILE")
     add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help="log level of the daemon (default: no log)")
     _allow_default_scheduler(add)
     _add_feature_gates(add)

@@ -453,7 +453,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         _print_called_extenders(configuration)
         _check_plugins(configuration, file or "kubestow")
         names = tuple(profile.scheduler_name for profile in configuration.profiles)
-        daemon_for = daemons({version: configuration}.__getitem__, keeps_choices=False)
+        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
         candidates.append(command.Candidate(file or "", version, daemon_for, names))
     _print_unknown_gates(arguments)
     logs.setup("text", arguments.v)
@@ -463,7 +463,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             candidates,
             scheduler_names=tuple(arguments.scheduler_name),
             output=arguments.output,
-            html=arguments.html,
+            html=arguments.html or "",
             seed=arguments.seed,
             speed=arguments.speed,
             pool_label=arguments.pool_label,

@@ -119,10 +119,10 @@ class DaemonOptions:
 DaemonFor: TypeAlias = Callable[[DaemonOptions], SimulatedDaemon]
 
 
-def daemons(configuration_for: Callable[[str], Configuration], *, keeps_choices: bool = True) -> DaemonFor:
+def daemons(configuration_for: Callable[[str], Configuration], *, is_long: bool = False) -> DaemonFor:
     """Return what creates the daemon of a simulation with the configuration for its version.
 
-    With `keeps_choices` it remembers the scores of every pod, which takes memory for each pod.
+    If the simulation `is_long`, the daemon does not keep the scores of every pod, and no self-audit runs.
 
     The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
     read, and no extender is called to bind.
@@ -144,7 +144,8 @@ def daemons(configuration_for: Callable[[str], Configuration], *, keeps_choices:
             drain_timeout_s=5.0,
             trial_s=_TRIAL_S,
             seed=run.seed,
-            keeps_choices=keeps_choices,
+            keeps_choices=not is_long,
+            audits=not is_long,
         )
         return Daemon(options, clock=run.clock)
 
