@@ -125,11 +125,12 @@ def _annotations(value: Any) -> Any:
     """Keep the annotations of Kubernetes and Kubestow. Those of kubectl repeat the whole object."""
     if not isinstance(value, dict):
         return _DROPPED
-    return {
+    kept = {
         key: text
         for key, text in value.items()
         if isinstance(text, str) and OURS.fullmatch(key) and not key.startswith(KUBECTL)
     }
+    return kept or _DROPPED
 
 
 def _list(reduce: Reduce) -> Reduce:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from scheduler.api.pod_group import KINDS
 from scheduler.core.clock import Clock
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer, Refused
+from simulator.controllers import ProtectionController
 from simulator.controllers.kubelet import Kubelet
 from simulator.eventloop import SimulatedClock, VirtualLoop
 from simulator.replay.history import History
@@ -142,7 +143,11 @@ async def _replay(  # noqa: PLR0917 (the parts of one replay)
     async with server, Kubelet(server, clock=clock) as kubelet, AsyncExitStack() as running:
         player.load()
         server.upgrade(f"v{rules.version}.0")
-        actors = (*controllers(server, clock), *device_controllers(server, clock))
+        actors = (
+            *controllers(server, clock),
+            *device_controllers(server, clock),
+            ProtectionController(server, clock=clock),
+        )
         while kubelet.step() + sum(actor.step() for actor in actors):
             pass
         budgets = [each for each in server.objects("PodDisruptionBudget") if each.get("status")]
