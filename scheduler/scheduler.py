@@ -179,7 +179,7 @@ class Scheduler:
         self.group_explainer = GroupExplainer(self.explainer, self.group_verdicts, preempting, self.queue.get)
         self.what_if = WhatIf(self.explainer, self.group_explainer)
         self.audit = SelfAudit(
-            all_checks(self.shared, self.event_handlers, self.binder.has, stores),
+            all_checks(self.shared, self.event_handlers, self.binder.has, stores) if options.audits else {},
             clock,
             errors,
             is_current=lambda: not len(self.inbox),

@@ -8,12 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.explain.groups.answer import GroupExplanation
+from simulator.replay.answer import ReplayAnswer
 from simulator.simulate.answer import Answer, NodesNeededAnswer, OrdersAnswer
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DOCS: Final = Path(__file__).parents[1] / "docs"
 ANSWERS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
     "explain-group.schema.json": ("kubestow explain group -o json", GroupExplanation),
+    "replay.schema.json": ("kubestow replay -o json", ReplayAnswer),
     "simulate.schema.json": ("kubestow simulate -o json", Answer),
     "simulate-nodes-needed.schema.json": ("kubestow simulate --nodes-needed NODE -o json", NodesNeededAnswer),
     "simulate-seeds.schema.json": ("kubestow simulate --seeds N -o json", OrdersAnswer),

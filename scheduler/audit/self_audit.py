@@ -96,7 +96,7 @@ class SelfAudit:
         now = self.clock.now()
         self._credit_s = min(self._credit_s + (now - self._counted_at) * SHARE, _CREDIT_MAX_S)
         self._counted_at = now
-        return now >= self._due and self._credit_s > 0
+        return bool(self.checks) and now >= self._due and self._credit_s > 0
 
     def turn(self) -> None:
         """Take steps for about one millisecond, or until a change waits to be applied."""

@@ -259,6 +259,9 @@ ELECTION: Final = "leaderElection."
 SHELLS: Final = ("bash", "zsh", "tcsh")
 _QUIET: Final = -1
 _USAGE_ERRORS: Final = "  2    the command line is wrong: an unknown flag or command, or a value that is not accepted"
+_CONTEXT: Final = "context of the kubeconfig (default: its current-context)"
+_KUBECONFIG: Final = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
+_OLDEST: Final = "oldest version in the control plane, which switches some feature gates (default: the version before)"
 _EXIT_CODES: Final = f"""\
 exit codes:
   0    the command succeeded
@@ -288,6 +291,17 @@ exit codes:
   0    all files are correct
   1    a file has mistakes; standard error has one line for each
 {_USAGE_ERRORS}"""
+
+_EXIT_CODES_OF_RECORD: Final = f"""\
+exit codes:
+  0    the recording is complete: its time or size is reached, or SIGINT or SIGTERM came
+{_USAGE_ERRORS}; or the cluster cannot be read"""
+_EXIT_CODES_OF_REPLAY: Final = f"""\
+exit codes:
+  0    the recording was replayed
+  1    the configuration is refused, or the scheduler failed
+{_USAGE_ERRORS}; or the recording cannot be used
+  130  the command was interrupted"""
 
 
 def version_text() -> str:
@@ -324,6 +338,10 @@ def parser() -> CommandParser:
     _allow_default_scheduler(check.add_argument)
     _add_feature_gates(check.add_argument)
     _add_emulated_version(check.add_argument, DEFAULT_VERSION)
+    recording = "record the history of a cluster in a file, without secrets"
+    _add_record(command("record", recording, "[flags] FILE", _EXIT_CODES_OF_RECORD).add_argument)
+    replay = "replay a recorded history under one or two configurations"
+    _add_replay(command("replay", replay, "[flags] FILE", _EXIT_CODES_OF_REPLAY).add_argument)
     add_client_commands(command, "kubestow")
     completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
@@ -560,15 +578,68 @@ def _scaled(text: str) -> tuple[str, str, str, int]:
 def _add_cluster(add: _Add) -> None:
     from_cluster = "read the objects of a cluster; objects of FILE are added or replace them"
     add("--from-cluster", action="store_true", help=from_cluster)
-    add("--context", type=non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
-    kubeconfig = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
-    add("--kubeconfig", type=non_empty, metavar="FILE", help=kubeconfig)
+    add("--context", type=non_empty, metavar="NAME", help=_CONTEXT)
+    add("--kubeconfig", type=non_empty, metavar="FILE", help=_KUBECONFIG)
     only = "simulate only pending pods and workloads of this namespace; may be repeated"
     add("-n", "--namespace", type=non_empty, action="append", default=[], metavar="NS", help=only)
     add("--allow-partial", action="store_true", help="go on without the objects that the user may not list")
     add("--save", type=non_empty, metavar="FILE", help="write the objects of the cluster; gzip if the name ends in .gz")
     dump = "print the kubectl command that reads the same objects, and exit"
     add("--print-dump-command", action="store_true", help=dump)
+
+
+def _add_record(add: _Add) -> None:
+    add("file", type=non_empty, metavar="FILE", help="new file for the recording, compressed by gzip")
+    add("--for", dest="duration", type=duration, metavar="DURATION", help="end after this time (default: when stopped)")
+    limit = "end when the file has this size, such as 500Mi (default 1Gi)"
+    add("--max-size", type=_size, default=2**30, metavar="SIZE", help=limit)
+    add("--kubeconfig", type=non_empty, metavar="FILE", help=_KUBECONFIG)
+    add("--context", type=non_empty, metavar="NAME", help=_CONTEXT)
+    add("--allow-partial", action="store_true", help="go on without the kinds that the user may not list and watch")
+
+
+def _add_replay(add: _Add) -> None:
+    add("file", type=non_empty, metavar="FILE", help="a file that `kubestow record` wrote")
+    config = "KubeSchedulerConfiguration v1; given twice, both are replayed and compared (default: that of Kubestow)"
+    add("--config", action="append", default=[], metavar="FILE", help=config)
+    versions = f"version of kube-scheduler whose behaviour is used: {_or(VERSIONS)}; may be given twice"
+    add("--emulated-version", action="append", type=emulated_version, metavar="VERSION", help=versions)
+    add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=_OLDEST)
+    names = "recorded scheduler whose pods are replayed; may be repeated (default: those with the names of profiles)"
+    add("--scheduler-name", type=non_empty, action="append", default=[], metavar="NAME", help=names)
+    speed = "max, or how many seconds of the recording pass in a second (default max)"
+    add("--speed", type=_speed, metavar="max|N", help=speed)
+    seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
+    add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
+    add("--pool-label", default="", metavar="KEY", help="label of nodes; the use of each of its values is shown, too")
+    add("-o", "--output", choices=("text", "json"), default="text", help="format of the result (default text)")
+    add("--html", type=non_empty, metavar="FILE", help="write a page with pictures to FILE")
+    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help="log level of the daemon (default: no log)")
+    _allow_default_scheduler(add)
+    _add_feature_gates(add)
+
+
+def _size(text: str) -> int:
+    """Parse bytes, as a quantity of Kubernetes."""
+    from scheduler.api.quantity import parse
+
+    try:
+        size = parse(text).value
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"must be a size in bytes such as 500Mi, got {text!r}")
+    return size
+
+
+def _speed(text: str) -> float | None:
+    """Parse `max`, which is None, or a positive number."""
+    if text == "max":
+        return None
+    speed = rate(text)
+    if speed <= 0:
+        raise argparse.ArgumentTypeError(f"must be max or a positive number, got {text!r}")
+    return speed
 
 
 def _add_feature_gates(add: _Add) -> None:
@@ -579,8 +650,7 @@ def _add_feature_gates(add: _Add) -> None:
 def _add_emulated_version(add: _Add, default: str) -> None:
     text = f"version of kube-scheduler whose defaults and behaviour are used: {_or(VERSIONS)} (default: {default})"
     add("--emulated-version", type=emulated_version, metavar="VERSION", help=text)
-    oldest = "oldest version in the control plane, which switches some feature gates (default: the version before)"
-    add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=oldest)
+    add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=_OLDEST)
 
 
 def _allow_default_scheduler(add: _Add) -> None:

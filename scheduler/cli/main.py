@@ -1,4 +1,4 @@
-"""The command line: `kubestow run | simulate | check-config | explain | what-if | completion | version`.
+"""The command line: `kubestow run | simulate | check-config | record | replay | explain | what-if | completion | version`.
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 
+_REPLAYS_MAX: Final = 2
+"""Configurations that one call of `replay` compares."""
+
 
 class CommandError(Exception):
     """The command is refused or failed. The message is for the user; it may have several lines."""
@@ -56,6 +59,8 @@ def _main(argv: Sequence[str] | None) -> int:
         "run": _run,
         "simulate": _simulate,
         "check-config": _check_config,
+        "record": _record,
+        "replay": _replay,
         **CLIENT_COMMANDS,
         "completion": _completion,
         "version": print_version,
@@ -411,6 +416,59 @@ def _simulated(
         return configuration if version == first else _configuration(arguments, gates=_gates(arguments, version))
 
     return configuration, simulate.daemons(configuration_for)
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from scheduler.metrics import logs
+    from simulator.replay import command
+
+    logs.setup("text", 0)
+    return command.record_main(
+        command.RecordOptions(
+            arguments.file,
+            duration_s=arguments.duration,
+            size_max_bytes=arguments.max_size,
+            kubeconfig=arguments.kubeconfig,
+            context=arguments.context,
+            allows_partial=arguments.allow_partial,
+        )
+    )
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    files, versions = arguments.config or [None], arguments.emulated_version or [DEFAULT_VERSION]
+    runs = max(len(files), len(versions))
+    if runs > _REPLAYS_MAX or min(len(files), len(versions)) not in {1, runs}:
+        print("kubestow replay: --config and --emulated-version: give each of them at most twice", file=sys.stderr)
+        return 2
+    from scheduler.metrics import logs
+    from simulator.replay import command
+    from simulator.simulate import daemons
+
+    candidates = []
+    for at in range(runs):
+        file, version = files[min(at, len(files) - 1)], versions[min(at, len(versions) - 1)]
+        one = argparse.Namespace(**(vars(arguments) | {"config": file, "emulated_version": version}))
+        configuration = _configuration(one, gates=_gates(one, version))
+        _print_called_extenders(configuration)
+        _check_plugins(configuration, file or "kubestow")
+        names = tuple(profile.scheduler_name for profile in configuration.profiles)
+        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
+        candidates.append(command.Candidate(file or "", version, daemon_for, names))
+    _print_unknown_gates(arguments)
+    logs.setup("text", arguments.v)
+    return command.replay_main(
+        command.ReplayArguments(
+            arguments.file,
+            candidates,
+            scheduler_names=tuple(arguments.scheduler_name),
+            output=arguments.output,
+            html=arguments.html or "",
+            seed=arguments.seed,
+            speed=arguments.speed,
+            pool_label=arguments.pool_label,
+        )
+    )
 
 
 def _print_called_extenders(configuration: Configuration) -> None:

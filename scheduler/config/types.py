@@ -257,5 +257,7 @@ class RunOptions:
     """Ties between equal nodes and all other draws follow from it; None: they differ in each run."""
     keeps_choices: bool = False
     """Whether records of decisions have the scores of the second-best node, too, and none is dropped."""
+    audits: bool = True
+    """Whether the self-audit runs in idle time. In virtual time there is much of it."""
     serves_ui: bool = False
     """Whether the endpoints have the page /ui."""

@@ -31,8 +31,10 @@ _SELF_PIPE: Final = 1
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The event loop. Its time starts at 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, speed: float | None = None) -> None:
+        """Create the loop. `speed` is its seconds per second outside; None: time jumps to the next timer."""
         self._now_s = 0.0
+        self.speed = speed
         self._in_threads = 0
         self._servers: dict[Any, MemoryServer] = {}
         self._connecting: dict[socket.socket, MemoryServer] = {}
@@ -107,7 +109,7 @@ class _VirtualSelector(selectors.DefaultSelector):
             events = super().select(timeout)
             self._loop.advance(self._outside.now() - began if events else timeout)
             return events
-        events = super().select(0)
+        events = super().select(timeout / self._loop.speed if self._loop.speed else 0)
         if timeout > 0 and not events:
             self._loop.advance(timeout)
         return events

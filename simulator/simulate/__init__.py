@@ -117,8 +117,10 @@ class DaemonOptions:
 DaemonFor: TypeAlias = Callable[[DaemonOptions], SimulatedDaemon]
 
 
-def daemons(configuration_for: Callable[[str], Configuration]) -> DaemonFor:
+def daemons(configuration_for: Callable[[str], Configuration], *, is_long: bool = False) -> DaemonFor:
     """Return what creates the daemon of a simulation with the configuration for its version.
+
+    If the simulation `is_long`, the daemon does not keep the scores of every pod, and no self-audit runs.
 
     The daemon serves no port and writes to the server of the simulation only: no kubeconfig of the configuration is
     read, and no extender is called to bind.
@@ -140,7 +142,8 @@ def daemons(configuration_for: Callable[[str], Configuration]) -> DaemonFor:
             drain_timeout_s=5.0,
             trial_s=_TRIAL_S,
             seed=run.seed,
-            keeps_choices=True,
+            keeps_choices=not is_long,
+            audits=not is_long,
         )
         return Daemon(options, clock=run.clock)
 

@@ -21,6 +21,9 @@ from packaging.requirements import Requirement
 from scheduler import __version__
 from tests.deploy.commands import ROOT, ended, locked, normal
 
+PAGE = ("replay.html", "uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE")
+"""The page of a replay. The library that draws its charts comes with its licence."""
+DIST_INFO = ("METADATA", "WHEEL", "RECORD", "LICENSE", "uPlot.LICENSE", "entry_points.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
@@ -71,7 +74,8 @@ def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
     assert [name for name in made if re.search(r"(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)", name)] == []
     assert [name for name in made if name.endswith("schema.json.gz")] != []
     assert "scheduler/server/ui.html" in made
-    assert {Path(name).name for name in metadata} == {"METADATA", "WHEEL", "RECORD", "LICENSE", "entry_points.txt"}
+    assert {f"simulator/replay/{name}" for name in PAGE} <= set(made)
+    assert {Path(name).name for name in metadata} == {*DIST_INFO}
 
 
 def test_the_metadata(dist: Path) -> None:
@@ -79,7 +83,7 @@ def test_the_metadata(dist: Path) -> None:
     (found,) = importlib.metadata.distributions(name="kubestow", path=[str(site)])
 
     assert found.version == __version__
-    assert found.metadata["License-Expression"] == "Apache-2.0"
+    assert found.metadata["License-Expression"] == "Apache-2.0 AND MIT"
     assert set(map(Requirement, found.requires or [])) == set(map(Requirement, PROJECT["dependencies"]))
     assert found.metadata["Requires-Python"].split(",")[::-1] == PROJECT["requires-python"].split(",")
 

@@ -335,8 +335,9 @@ class Http1Client:
             self._unused.remove(connection)
 
     def _close_unused(self) -> None:
-        old_s = self._loop.time() - UNUSED_S
-        while self._unused and self._unused[0].unused_since_s <= old_s:
+        now_s = self._loop.time()
+        # The same sum as that of the timer: a rounded difference would find nothing to close at this very moment.
+        while self._unused and self._unused[0].unused_since_s + UNUSED_S <= now_s:
             self._unused[0].abort("")
         self._sweep = None
         if self._unused:

@@ -17,9 +17,9 @@ from simulator.simulate.input.manifests import Found, InputError, Manifest
 
 _SEPARATE: Final = ("DeviceTaintRule", *(spec.name for spec in POD_GROUPS))
 """Not served by default, and kubectl reads nothing if one kind is unknown."""
-_OURS: Final = re.compile(rf"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*|{re.escape(TASK)}")
-_KUBECTL: Final = "kubectl.kubernetes.io/"
-_LAST_APPLIED: Final = f"{_KUBECTL}last-applied-configuration"
+OURS: Final = re.compile(rf"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)/.*|{re.escape(TASK)}")
+KUBECTL: Final = "kubectl.kubernetes.io/"
+_LAST_APPLIED: Final = f"{KUBECTL}last-applied-configuration"
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _MESSAGE: Final = "message"
 """In a status: a text of a condition, an error or an ended container, which may be the tail of a log."""
@@ -124,7 +124,7 @@ class _Redacted:
         return {"exec": {"command": [self._text(action)]}}
 
     def _annotation(self, key: str, value: Any) -> Any:
-        is_kept = _OURS.fullmatch(key) and not key.startswith(_KUBECTL)
+        is_kept = OURS.fullmatch(key) and not key.startswith(KUBECTL)
         return value if is_kept else self._text(value)
 
     def _text(self, value: Any) -> str:

@@ -9,6 +9,10 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from scheduler.core.clock import SystemClock
+from scheduler.kube.client_config import Settings
+from scheduler.kube.http.http1 import UNUSED_S, Http1Client
+from scheduler.kube.transport import HttpTransport
 from simulator.apiserver import ApiServer
 from simulator.eventloop import SimulatedClock, VirtualLoop
 
@@ -40,6 +44,44 @@ def test_hours_pass_at_once_and_in_order() -> None:
     run(main)
 
     assert seen == [("first", 3600), ("later", 7200), ("last", 7201)]
+
+
+def test_a_speed_limits_how_fast_time_passes() -> None:
+    loop, outside = VirtualLoop(speed=100.0), SystemClock()
+
+    async def main() -> float:
+        began_s = loop.time()
+        await asyncio.sleep(20)
+        return loop.time() - began_s
+
+    began_s = outside.now()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(main()) == pytest.approx(20, abs=0.1)
+    assert outside.now() - began_s >= 0.19
+
+
+def test_unused_connections_are_closed_at_their_very_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time a timer fires exactly when it is due. A sum that is rounded must not make it fire again and again."""
+    original, calls = Http1Client._close_unused, 0
+
+    def counted(client: Http1Client) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 1_000:  # otherwise the time stands still
+            original(client)
+
+    monkeypatch.setattr(Http1Client, "_close_unused", counted)
+
+    async def main(clock: SimulatedClock) -> None:
+        async with ApiServer(clock=clock) as server:
+            transport = HttpTransport(Settings(server=server.url), clock=clock)
+            for tenths in range(30):
+                await clock.sleep(UNUSED_S * 3 + tenths / 10)
+                await transport.get("/api")
+            await transport.close()
+
+    run(main)
+    assert calls <= 60
 
 
 def test_work_that_reads_the_clock_comes_to_its_end() -> None:

@@ -1,0 +1,1 @@
+"""`kubestow record` and `kubestow replay`: a history of a cluster, and the same history under another configuration."""
