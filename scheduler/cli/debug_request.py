@@ -119,20 +119,36 @@ class Client:
             return DebugAnswer(answer.status, answer.text, _MALFORMED)
         raise NoAnswer(problem(answer, request, leader))
 
-    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
-        if self.access.server:
+    async def page(self, request: DebugRequest, leader: Leader | None) -> DebugAnswer:
+        """Return what the leader answers, with any status, after one try. `leader` is None with --server. Raises NoAnswer."""
+        if leader is None:
             self.progress.step = f"waiting for an answer of {self.access.server}"
-            return await self._direct(request), None
-        lease = self.access.lease
-        self.progress.step = f"reading Lease {lease} and its holder"
-        transport = HttpTransport(self.settings, clock=self.clock)
-        try:
-            leader = await find_leader(transport, lease, self.clock)
-        finally:
-            await transport.close()
+            return await self._direct(request)
         self.progress.step = f"connecting to port {leader.port} of pod {leader} through the API server"
         async with port_forward(self.settings, leader) as tunnel:
-            return await self._through(tunnel, request, leader), leader
+            return await self._through(tunnel, request, leader)
+
+    async def leader(self) -> Leader | None:
+        """Return the leader by the Lease; None with --server. Raises NoAnswer."""
+        if self.access.server:
+            return None
+        lease = self.access.lease
+        self.progress.step = f"reading Lease {lease} and its holder"
+        async with self.api_server() as transport:
+            return await find_leader(transport, lease, self.clock)
+
+    @contextlib.asynccontextmanager
+    async def api_server(self) -> AsyncIterator[HttpTransport]:
+        """Yield a connection to the API server."""
+        transport = HttpTransport(self.settings, clock=self.clock)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+
+    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
+        leader = await self.leader()
+        return await self.page(request, leader), leader
 
     async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> DebugAnswer:
         name = self.access.server_name or f"{self.access.lease.name}.{leader.namespace}.svc"

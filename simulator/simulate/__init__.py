@@ -39,7 +39,7 @@ from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.planning import nodes_needed
 from simulator.simulate.planning.changes import Changes, changed, node_named
-from simulator.simulate.planning.difference import Difference, difference
+from simulator.simulate.planning.difference import Difference, difference, lines
 from simulator.simulate.report import (
     ReportConsole,
     as_html,
@@ -100,6 +100,8 @@ class SimulateArguments:
     """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
     changes: Changes = field(default_factory=Changes)
     """Changes of the input. With one seed the outcome is compared with that of the input as it is."""
+    prints_plan_only: bool = False
+    """Whether the text is only the difference that the changes make."""
     nodes_like: str = ""
     """The node of which copies are added until every pod is placed; their number is printed instead of the outcome."""
 
@@ -183,6 +185,8 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         return outcome.what_if.exit_code
     if asked.output == "json":
         sys.stdout.write(as_json(outcome, found) + "\n")
+    elif asked.prints_plan_only and found is not None:
+        sys.stdout.write(printable("\n".join(lines(found, _MOST_LINES)) + "\n"))
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:

@@ -412,25 +412,6 @@ def test_the_version_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == plugin
 
 
-@pytest.mark.parametrize(
-    ("words", "printed"),
-    [
-        pytest.param([], ["explain", "version", "what-if", ":4"], id="no word"),
-        pytest.param([""], ["explain", "version", "what-if", ":4"], id="all commands"),
-        pytest.param(["ex"], ["explain", ":4"], id="a command"),
-        pytest.param(["explain", "--kubec"], ["--kubeconfig", ":4"], id="a flag"),
-        pytest.param(["explain", "-o", ""], ["json", "text", ":4"], id="the choices of a flag"),
-        pytest.param(["explain", "--output=t"], ["--output=text", ":4"], id="a choice after an equals sign"),
-        pytest.param(["what-if", "-f", "po"], [":0"], id="files of a flag"),
-        pytest.param(["what-if", "--drain", ""], [":4"], id="a name that is not known here"),
-        pytest.param(["explain", ""], [":4"], id="pods are not known here"),
-    ],
-)
-def test_completion_by_kubectl(words: list[str], printed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert kubectl_plugin.complete(words) == 0
-    assert capsys.readouterr().out.splitlines() == printed
-
-
 def test_the_limits_of_the_flags_are_those_of_the_scheduler() -> None:
     assert (client_flags.REPLICAS_MAX, client_flags.NODES_MAX) == (manifests.REPLICAS_MAX, what_if.NODES_MAX)
 
