@@ -379,7 +379,7 @@ class SchedulingQueue:
                 nominated_by=source,
                 retry_s=None if deadline is None else max(0.0, deadline - self._clock.now()),
                 created=queued.info.pod.metadata.creation_timestamp or "",
-                order=(float(queued.is_passed_over), *queued.order),
+                order=(float(queued.is_passed_over), *queued.order, queued.ticket),
             )
 
     def pods(self) -> Iterator[PodInfo]:

@@ -25,7 +25,7 @@ _SECRETS: Final = (
 """Private keys, JSON web tokens, values of Authorization headers, and credentials in URLs; and their replacements."""
 _PATTERNS: Final = tuple((re.compile(pattern, re.DOTALL), replacement) for pattern, replacement in _SECRETS)
 _NAMED: Final = re.compile(
-    r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key|key[_-]?data|authorization)\w{0,40}"
+    r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key|key[_-]?data|authorization)\w{0,40}+"
     r"([\"']?)\s{0,3}[=:]\s{0,3})(\"[^\"]*\"|'[^']*'|[^\s,;}&{\[]+)"
 )
 """A name of secrets, and its value."""

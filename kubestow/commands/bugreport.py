@@ -108,11 +108,12 @@ class _Report:
         else:
             await self._part("objects.json", _SHARES[2], self._cluster)
 
-    async def _part(self, name: str, share: float, part: Callable[[], Awaitable[None]]) -> None:
+    async def _part(self, name: str, share: float, part: Callable[[float], Awaitable[None]]) -> None:
+        """Run a part, which gets its time limit in seconds."""
         limit_s = share * max(0.0, self._until - self.client.clock.now())
         try:
             async with asyncio.timeout(limit_s):
-                await part()
+                await part(limit_s)
         except TimeoutError:
             self._lacks(name, f"not complete within {limit_s:.1f} s; --timeout gives more time")
         except (NoAnswer, InputError) as why:
@@ -126,8 +127,8 @@ class _Report:
 
     # -- the scheduler -----------------------------------------------------------------------------------------------
 
-    async def _pages(self) -> None:
-        pages = await read_pages(self.client, tuple(_PAGES))
+    async def _pages(self, limit_s: float) -> None:
+        pages = await read_pages(self.client, tuple(_PAGES), limit_s=limit_s)
         self.has_read = True
         for path, (name, title) in _PAGES.items():
             if path in pages.missing:
@@ -144,7 +145,7 @@ class _Report:
             queue = queue_of(pages.texts[QUEUE], wall_s, namespace="", limit=10_000)
             self.archive.add_text("queue.txt", "kubestow queue --limit 10000", queue_text(queue))
 
-    async def _own_objects(self) -> None:
+    async def _own_objects(self, _: float) -> None:
         lease, namespace = self.client.access.lease, self.client.access.lease.pod_namespace
         chosen = {"labelSelector": SELECTOR, "limit": str(_PODS_MAX)}
         core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
@@ -216,7 +217,7 @@ class _Report:
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
-    async def _cluster(self) -> None:
+    async def _cluster(self, _: float) -> None:
         access = self.client.access
         options = ClusterOptions(kubeconfig=access.kubeconfig, context=access.context, allows_partial=True)
         read = await read_cluster(options, clock=self.client.clock, progress=lambda *_: None)

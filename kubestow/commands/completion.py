@@ -24,6 +24,7 @@ from scheduler.cli.closed_pipe import until_closed
 from scheduler.cli.command_parser import CommandParser
 from scheduler.cli.flags import parser
 from scheduler.cli.kubectl_plugin import plugin_parser
+from scheduler.cli.main import prepare_imports
 
 _NO_FILES: Final = ":4"
 """The candidates are complete: the shell adds no names of files."""
@@ -141,6 +142,7 @@ def _listed(parsed_args: argparse.Namespace, path: str) -> list[tuple[str, str]]
     """Return namespaces and names of the objects; none if the cluster does not answer in time. `{}` is the namespace."""
     import asyncio
 
+    prepare_imports()
     try:
         return asyncio.run(_list(getattr(parsed_args, "kubeconfig", None), getattr(parsed_args, "context", None), path))
     except Exception:  # noqa: BLE001 (a shell shows no errors at the TAB key)

@@ -17,7 +17,7 @@ from scheduler.metrics import logs
 READYZ: Final = "/readyz"
 T = TypeVar("T")
 _READ_SHARE: Final = 0.9
-"""Of --timeout, for the pages. The rest is for the way to the leader."""
+"""Of the time limit, for the pages. The rest is for the way to the leader."""
 _AN_ANSWER: Final = {READYZ: frozenset({200, 500})}
 """A failed check makes the page an error, which has the checks as well."""
 
@@ -32,13 +32,14 @@ class DaemonPages:
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-async def read_pages(client: Client, paths: Sequence[str]) -> DaemonPages:
-    """Read the pages one after the other, each within its share of the time. Raises NoAnswer if none can be read."""
+async def read_pages(client: Client, paths: Sequence[str], *, limit_s: float | None = None) -> DaemonPages:
+    """Read the pages one after the other, each within its share of `limit_s`. Raises NoAnswer if none can be read."""
     async with with_cause(client):
         leader = await client.leader()
     texts: dict[str, str] = {}
     missing: dict[str, str] = {}
-    until = client.clock.now() + _READ_SHARE * client.access.timeout_s
+    limit_s = client.access.timeout_s if limit_s is None else limit_s
+    until = client.clock.now() + _READ_SHARE * limit_s
     for pages, path in zip(range(len(paths), 0, -1), paths):
         share_s = max(0.0, until - client.clock.now()) / pages
         try:

@@ -19,7 +19,8 @@ from scheduler.core.terminal import counted, printable
 
 QUEUE: Final = "/debug/queue"
 _PLACES: Final = ("in flight", "active", "backoff", "error backoff", "unschedulable", "gated")
-_RANKS: Final = {"in flight": 0, "active": 1, "backoff": 2, "error backoff": 2, "unschedulable": 3, "gated": 4}
+_RANKS: Final = {place: rank for rank, place in enumerate(_PLACES)}
+"""A pod that backs off after a rejection is tried early if no active pod is left, and one after an error is not."""
 _HEADS: Final = ("POD", "PLACE", "ATTEMPTS", "AGE", "RETRY", "REJECTED BY", "NOMINATED TO")
 
 

@@ -36,6 +36,8 @@ EXIT_CODE_HEADER: Final = "Kubestow-Exit-Code"
 EXIT_CODES: Final = frozenset({0, 1, 2, 3, 5})
 _MALFORMED: Final = 3
 _LONGEST_ANSWER: Final = 32 * 2**20
+_TEXTS: Final = ("/debug/explain/", "/debug/what-if")
+"""Pages that are shorter as text."""
 _RETRY_AFTER_MAX_S: Final = 30.0
 _TRIES: Final = 2
 _NO_SUCH_PAGE: Final = "404 page not found"
@@ -207,7 +209,8 @@ class Client:
             async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > _LONGEST_ANSWER:
-                    raise NoAnswer(f"the answer has more than {_LONGEST_ANSWER} bytes; use -o text")
+                    hint = "; use -o text" if request.path.startswith(_TEXTS) and not request.wants_text else ""
+                    raise NoAnswer(f"the answer to {request.path} has more than {_LONGEST_ANSWER} bytes{hint}")
             return answer_of(response.status, response.headers, bytes(body))
 
     def _tls(self) -> ssl.SSLContext:

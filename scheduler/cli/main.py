@@ -67,7 +67,7 @@ def run_command(commands: Mapping[str, Callable[[argparse.Namespace], int]], arg
     """Run the command of the arguments and return its exit code."""
     threshold = gc.get_threshold()
     if arguments.command not in {"completion", "version"}:
-        _prepare_imports()
+        prepare_imports()
     try:
         return commands[arguments.command](arguments)
     except CommandError as refused:
@@ -82,7 +82,7 @@ def run_command(commands: Mapping[str, Callable[[argparse.Namespace], int]], arg
         gc.set_threshold(*threshold)
 
 
-def _prepare_imports() -> None:
+def prepare_imports() -> None:
     """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its

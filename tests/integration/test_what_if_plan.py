@@ -33,7 +33,7 @@ def written(*objects: str | dict[str, Any]) -> None:
 def planned(
     simulate: Simulation, *flags: str, command: tuple[str, ...] = ("what-if", "--cluster")
 ) -> tuple[int, Any, str]:
-    """Ask a command about the input; return exit code, JSON and standard error."""
+    """Run a command on the input; return exit code, JSON and standard error."""
     code = cli.main([*command, "in.yaml", "-o", "json", "--timeout", "60s", *flags])
     out = simulate.capsys.readouterr()
     return code, json.loads(out.out) if out.out else {}, out.err

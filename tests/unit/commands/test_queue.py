@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from kubestow.commands.queue import queue_of, queue_text
 from scheduler.cli.leader import NoAnswer
+from scheduler.core.cluster_events import NODE_ADD
+from scheduler.framework.interface import Hint
+from tests.examples import examples
+from tests.unit.queueing.harness import QueueHarness, hint, pod
 
 WALL_S = 1_800_000_000.0
 
@@ -43,8 +49,31 @@ def test_pods_are_in_the_order_of_their_attempts() -> None:
     ]
 
     assert names(page(*entries)) == [
-        "now", "first", "second", "costly", "error", "backoff-high", "backoff-low", "flushed", "flushed-late", "gated",
+        "now", "first", "second", "costly", "backoff-high", "backoff-low", "error", "flushed", "flushed-late", "gated",
     ]  # fmt: skip
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(("add", "reject", "advance", "event")), st.integers(-2, 2)), max_size=40)
+)
+def test_the_order_is_that_of_the_scheduler(steps: list[tuple[str, int]]) -> None:
+    """Of pods that are ready or back off after a rejection, the scheduler takes the next one as the command says."""
+    harness = QueueHarness({"Fit": (hint(NODE_ADD, Hint.QUEUE),)})
+    for at, (step, number) in enumerate(steps):
+        if step == "add":
+            harness.add(pod(f"p{at}", priority=number))
+        elif step == "reject" and (queued := harness.queue.pop()) is not None:
+            harness.fail(queued, "Fit")
+        elif step == "event":
+            harness.queue.move_all(NODE_ADD, None, None)
+        else:
+            harness.advance(number % 3 + 0.4)
+    text = msgspec.json.encode({"entries": list(harness.queue.entries())}).decode()
+    places = harness.places()
+    expected = [name for name in names(text) if places[name] in {"active", "backoff"}]
+
+    assert harness.names_popped() == expected
 
 
 def test_limit_and_namespace() -> None:
