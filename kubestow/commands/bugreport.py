@@ -22,6 +22,7 @@ from kubestow.commands.queue import QUEUE, queue_of, queue_text
 from kubestow.commands.status import METRICS, as_json, status_of, status_text
 from kubestow.commands.unreachable import SELECTOR
 from scheduler import __version__
+from scheduler.cli.client_flags import label, object_name
 from scheduler.cli.cluster_commands import NO_ANSWER, fail
 from scheduler.cli.debug_request import Client
 from scheduler.cli.leader import NoAnswer, one_line
@@ -120,6 +121,8 @@ class _Report:
             self._lacks(name, str(why))
         except ApiError as error:
             self._lacks(name, one_line(error.message))
+        except Exception as error:  # noqa: BLE001 (a strange answer costs its own part)
+            self._lacks(name, f"{type(error).__name__}: {one_line(str(error))}")
 
     def _lacks(self, name: str, why: str) -> None:
         self.first_problem = self.first_problem or why
@@ -168,7 +171,7 @@ class _Report:
         except ApiError as error:
             self._lacks(name, one_line(error.message))
             return ()
-        except (msgspec.DecodeError, ValueError, TypeError) as error:
+        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
             self._lacks(name, f"the answer cannot be read: {one_line(str(error))}")
             return ()
         self.has_read = True
@@ -181,9 +184,10 @@ class _Report:
     async def _logs(self, transport: HttpTransport, path: str, pod: Mapping[str, Any]) -> None:
         """Add the end of the log of each container, and of the one before a restart."""
         try:
-            name = str(pod["metadata"]["name"])
-            containers = [str(each["name"]) for each in pod["spec"]["containers"]][:_PODS_MAX]
-        except (KeyError, TypeError):
+            name = object_name(pod["metadata"]["name"])  # it is a part of paths
+            containers = [label(each["name"]) for each in pod["spec"]["containers"]][:_PODS_MAX]
+        except (KeyError, TypeError, argparse.ArgumentTypeError) as error:
+            self._lacks("logs", f"a pod has no name: {one_line(str(error))}")
             return
         for container in containers:
             for kind, previous in (("", {}), (" before the last restart", {"previous": "true"})):
@@ -209,7 +213,7 @@ class _Report:
         except ApiError as error:
             self._lacks("events.json", one_line(error.message))
             return
-        except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as error:
+        except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
             self._lacks("events.json", f"the answer cannot be read: {one_line(str(error))}")
             return
         text = msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()

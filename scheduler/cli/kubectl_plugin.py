@@ -21,7 +21,7 @@ def plugin_parser(more: MoreCommands | None = None) -> CommandParser:
     whole = CommandParser(
         prog=prog,
         usage=f"{prog} COMMAND [flags]",
-        description="Find out why a pod is pending, and whether pods would fit, from the running Kubestow scheduler.",
+        description="Find out from the running Kubestow scheduler how it does, why a pod is pending, and whether pods would fit.",
         epilog="Help for a command: kubectl kubestow COMMAND --help",
         usage_exit_code=USAGE_EXIT_CODE,
     )

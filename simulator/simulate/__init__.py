@@ -177,7 +177,7 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         if texts := asked.changes.texts:
             found = difference(texts, simulation.run(complete(simulation.objects), asked.seed, is_brief=True), outcome)
     except InputError as wrong:
-        _say(errors, str(wrong))
+        _say(errors, str(wrong).removeprefix("--from-cluster: ") if asked.prints_plan_only else str(wrong))
         return 2 if asked.question is None else EXIT_CODES["unreadable"]
     if outcome.what_if is not None:
         as_json_ = indented(outcome.what_if).decode() + "\n"

@@ -90,6 +90,11 @@ async def test_a_scheduler_that_does_not_run(tmp_path: Path, capsys: pytest.Capt
         assert "there is no Lease kube-system/other; " in err
         assert "Deployment stow has 0 of 2 replicas ready; Pod stow-0 is Pending, ImagePullBackOff, 3 restarts" in err
 
+        cluster.front.statuses["/deployments"] = 403
+        code, out, err = await cluster.run(command, "--lease-name=other", user=ANN)
+        assert (code, out) == (4, "")
+        assert "; you may not list Deployments and Pods of namespace kube-system; an administrator can look by " in err
+
 
 # -- bug reports -----------------------------------------------------------------------------------------------------------
 
@@ -186,3 +191,31 @@ async def test_nothing_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
 
     assert (code, out) == (4, "")
     assert err.startswith("kubestow: the API server does not accept your credentials (401)")
+
+
+GARBAGE = {
+    "deep": '{"items": ' + "[" * 100_000,
+    "no list": '{"items": null}',
+    "no objects": '{"items": [1, "a", null]}',
+    "no fields": '{"items": [{}, {"metadata": null, "spec": null, "reason": []}]}',
+    "a path": '{"items": [{"metadata": {"name": "../../x"}, "spec": {"containers": [{"name": "../c"}]}}]}',
+    "no JSON": "<html>",
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_report_of_a_strange_api_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, garbage: str
+) -> None:
+    """What it answers costs its own part, and no name leaves the directory of the archive."""
+    monkeypatch.chdir(tmp_path)
+    async with explained(tmp_path, capsys) as cluster:
+        lists = ("/deployments", "/kube-system/pods", "/events", "/api/v1/nodes", "/api/v1/pods")
+        cluster.front.texts |= dict.fromkeys(lists, GARBAGE[garbage])
+        code, _, err = await cluster.run("bugreport", "--output-file=r.tar.gz", user=ANN)
+
+    assert (code, err) == (0, "")
+    with tarfile.open("r.tar.gz") as tar:
+        names = tar.getnames()
+    assert [name for name in names if ".." in name or name.startswith("/")] == []
+    assert {"status.txt", "MANIFEST.txt"} <= files_of(tmp_path / "r.tar.gz").keys()

@@ -35,7 +35,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 IN_FISH: Final = "kubestow completion fish | source; complete -C $argv[1] | string replace -r '\\t.*' ''; true"
 IN_ZSH: Final = """
-autoload -U compinit is-at-least; compinit -u -D
+autoload -U compinit; compinit -u -D
 source <(kubestow completion zsh)
 [[ "${_comps[kubestow]}" == _python_argcomplete ]] || exit 1
 _describe() { print -rl -- "${(@)completions%%:*}" }

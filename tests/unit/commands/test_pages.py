@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ from aiohttp import web
 
 from kubestow.commands.flags import OPERATOR_COMMANDS
 from scheduler.cli import kubectl_plugin, main as cli
+from scheduler.cli.closed_pipe import PIPE_CLOSED
 from scheduler.metrics import logs
 from tests.support.port_forwarding import serving
 
@@ -178,3 +182,21 @@ def test_a_server_that_does_not_run(capsys: pytest.CaptureFixture[str]) -> None:
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.startswith("kubestow: http://127.0.0.1:1: cannot connect: ")
+
+
+@pytest.mark.parametrize("command", ["status", "queue"])
+def test_the_reader_of_the_output_has_gone(daemon: Daemon, command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    script = "import sys; from kubestow.__main__ import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", script, command, "--server", daemon.url],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+
+    assert (ran.returncode, ran.stderr) == (PIPE_CLOSED, "")
