@@ -27,8 +27,8 @@ def page(*entries: dict[str, Any]) -> str:
     return json.dumps({"counts": {}, "entries": entries})
 
 
-def names(text: str, **options: Any) -> list[str]:
-    found = queue_of(text, WALL_S, **({"namespace": "", "limit": 100} | options))
+def names(text: str) -> list[str]:
+    found = queue_of(text, WALL_S, namespace="", limit=100)
     return [each.pod.partition("/")[2] for each in found.pods]
 
 
