@@ -1,4 +1,4 @@
-"""`python -m scheduler` is the `kubestow` command."""
+"""`python -m scheduler` is the `kubestow` command without the commands for operators."""
 
 import sys
 

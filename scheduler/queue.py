@@ -390,8 +390,18 @@ class SchedulingQueue:
             plugins = tuple(sorted(queued.rejecters))
             source = self.nominator.source(queued.info)
             node_name = (self.nominator.node_of(queued.uid) or "") if source else ""
-            key, place = queued.info.key, queued.place.value
-            yield QueueEntry(key, place, queued.attempts, plugins, deadline, node_name, source)
+            yield QueueEntry(
+                key=queued.info.key,
+                place=queued.place.value,
+                attempts=queued.attempts,
+                plugins=plugins,
+                deadline=deadline,
+                nominated_to=node_name,
+                nominated_by=source,
+                retry_s=None if deadline is None else max(0.0, deadline - self._clock.now()),
+                created=queued.info.pod.metadata.creation_timestamp or "",
+                order=(float(queued.is_passed_over), *queued.order, queued.ticket),
+            )
 
     def pods(self) -> Iterator[PodInfo]:
         """Yield every pod, in no order."""

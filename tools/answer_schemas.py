@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kubestow.commands.answers import QueueAnswer, StatusAnswer
 from scheduler.explain.groups.answer import GroupExplanation
 from simulator.replay.answer import ReplayAnswer
 from simulator.simulate.answer import Answer, NodesNeededAnswer, OrdersAnswer
@@ -15,10 +16,15 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DOCS: Final = Path(__file__).parents[1] / "docs"
 ANSWERS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
     "explain-group.schema.json": ("kubestow explain group -o json", GroupExplanation),
+<<<<<<< HEAD
     "replay.schema.json": ("kubestow replay -o json", ReplayAnswer),
+=======
+    "queue.schema.json": ("kubestow queue -o json", QueueAnswer),
+>>>>>>> s-cli
     "simulate.schema.json": ("kubestow simulate -o json", Answer),
     "simulate-nodes-needed.schema.json": ("kubestow simulate --nodes-needed NODE -o json", NodesNeededAnswer),
     "simulate-seeds.schema.json": ("kubestow simulate --seeds N -o json", OrdersAnswer),
+    "status.schema.json": ("kubestow status -o json", StatusAnswer),
 }
 """File → the command that prints the answer, and the type of it."""
 

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from scheduler.cli.command_parser import CommandParser, duration
@@ -21,7 +22,7 @@ _EXIT_CODES: Final = """\
 exit codes:
   0    the pods fit, or are on nodes already
   1    they fit after something that is under way or known: evictions, terminating pods, scheduling gates
-  2    they do not fit
+  2    they do not fit; with --scale or --nodes-needed: a pod stays pending, or no number of nodes suffices
   3    the request is malformed: wrong flags, an unreadable manifest, no such pod
   4    the scheduler gave no answer; standard error says why, and what to do next
   5    nothing to place: the manifests have no pod, so nothing was checked
@@ -30,18 +31,33 @@ exit codes:
 API_GROUPS: Final = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")
 """Those of the kinds of groups, in the scheduler's order; repeated here for the same reason."""
 
+SCALED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
+"""Kinds that --scale changes; repeated here because the command line starts without the simulator."""
+
 _Add: TypeAlias = Callable[..., argparse.Action]
-_Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
+CommandAdder: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
 """Adds a command: name, summary, arguments in its usage line, and epilog."""
 
 
-def add_client_commands(command: _Command, prog: str) -> None:
+@dataclass(frozen=True, slots=True)
+class MoreCommands:
+    """Commands of a package above this one, for `kubestow` and for kubectl's plugin.
+
+    `add` declares them. It gets the name of the program, which begins the lines of their errors. `run` has the function
+    of each by its name.
+    """
+
+    add: Callable[[CommandAdder, str], None] = lambda _command, _prog: None
+    run: Mapping[str, Callable[[argparse.Namespace], int]] = field(default_factory=dict)
+
+
+def add_client_commands(command: CommandAdder, prog: str) -> None:
     """Add `explain` and `what-if`. `prog` begins the lines of their errors."""
     why = "explain why a pod is pending, or why a group of pods does not start, by the running scheduler"
     explain = command("explain", why, "[flags] [pod | group] [NAMESPACE/]NAME", _EXIT_CODES)
     named = "the pod, as NAME or NAMESPACE/NAME; after the word group it is a PodGroup"
     explain.add_argument("key", nargs="+", type=pod_key, action=_Named, metavar="NAME", help=named)
-    _add_namespace(explain.add_argument, "namespace of the pod or group (default: that of the kubeconfig's context)")
+    add_namespace(explain.add_argument, "namespace of the pod or group (default: that of the kubeconfig's context)")
     which = "API group of the PodGroup, if several have the name (default: the first of these)"
     explain.add_argument("--api-group", choices=API_GROUPS, default="", help=which)
     whether = "say whether pods would fit, and where, without a change of the cluster"
@@ -57,7 +73,7 @@ def add_client_commands(command: _Command, prog: str) -> None:
         each.set_defaults(prog=prog)
         output = "format of the answer (default text)"
         each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
-        _add_access(each.add_argument_group("connection to the scheduler").add_argument)
+        add_access(each.add_argument_group("connection to the scheduler").add_argument)
 
 
 class _Named(argparse.Action):
@@ -88,26 +104,39 @@ def _add_question(add: _Add) -> None:
     )
     like = "add N empty nodes like this one, at most 100 in all; may be repeated (default of N: 1)"
     add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
+    add_scale(add)
+    partial = "with a plan: go on without the objects that the user may not list"
+    add("--allow-partial", action="store_true", help=partial)
     without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"
     add("--without", type=pod_key, action="append", default=[], metavar="POD", help=without)
-    _add_namespace(add, "namespace of pods and manifests that name none (default: that of the kubeconfig's context)")
+    add_namespace(add, "namespace of pods and manifests that name none (default: that of the kubeconfig's context)")
 
 
-def _add_namespace(add: _Add, text: str) -> None:
-    add("-n", "--namespace", type=_label, metavar="NS", help=text)
+def add_scale(add: _Add) -> None:
+    """Add --scale and --nodes-needed."""
+    scale = "give a workload N pods, such as deployment/web=5 or job/NAMESPACE/NAME=3; may be repeated"
+    add("--scale", type=scaled, action="append", default=[], metavar="KIND/NAME=N", help=scale)
+    needed = "print how many more nodes like this one are needed until every pod is placed, instead of the outcome"
+    add("--nodes-needed", type=object_name, metavar="NODE", help=needed)
 
 
-def _add_access(add: _Add) -> None:
+def add_namespace(add: _Add, text: str) -> None:
+    """Add -n."""
+    add("-n", "--namespace", type=label, metavar="NS", help=text)
+
+
+def add_access(add: _Add) -> None:
+    """Add the flags that say where the scheduler is."""
     default = LeaderElection()
     kubeconfig = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
     add("--kubeconfig", type=_non_empty, metavar="FILE", help=kubeconfig)
     add("--context", type=_non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
     namespace = f"namespace of the scheduler's pods (default {default.resource_namespace})"
-    add("--scheduler-namespace", type=_label, default=default.resource_namespace, metavar="NS", help=namespace)
+    add("--scheduler-namespace", type=label, default=default.resource_namespace, metavar="NS", help=namespace)
     name = f"name of the scheduler's Lease; the chart names it after its release (default {default.resource_name})"
     add("--lease-name", type=object_name, default=default.resource_name, metavar="NAME", help=name)
     elsewhere = "namespace of the Lease (default: --scheduler-namespace)"
-    add("--lease-namespace", type=_label, metavar="NS", help=elsewhere)
+    add("--lease-namespace", type=label, metavar="NS", help=elsewhere)
     server = "address of a scheduler outside of the cluster, such as https://127.0.0.1:10259"
     add("--server", type=_non_empty, metavar="URL", help=server)
     authority = "authorities of the scheduler's certificate (PEM) (default: the certificate is not verified)"
@@ -120,13 +149,13 @@ def _add_access(add: _Add) -> None:
 def pod_key(text: str) -> tuple[str, str]:
     """Parse [NAMESPACE/]POD; the namespace is "" if none is named."""
     namespace, slash, name = text.rpartition("/")
-    return _label(namespace) if slash else "", object_name(name)
+    return label(namespace) if slash else "", object_name(name)
 
 
 def nodes_like(text: str) -> tuple[str, int]:
     """Parse NODE[=N]; N is 1 if it is missing."""
-    name, equals, count = text.partition("=")
-    return object_name(name), _count(count, NODES_MAX) if equals else 1
+    name, equals, number = text.partition("=")
+    return object_name(name), count(number, NODES_MAX) if equals else 1
 
 
 def object_name(text: str) -> str:
@@ -136,7 +165,8 @@ def object_name(text: str) -> str:
     return _checked(text, subdomain(text))
 
 
-def _label(text: str) -> str:
+def label(text: str) -> str:
+    """Parse the name of an object whose names are DNS labels, such as a namespace."""
     from scheduler.api.meta import dns_label
 
     return _checked(text, dns_label(text))
@@ -148,11 +178,31 @@ def _checked(name: str, mistakes: list[str]) -> str:
     return name
 
 
+def scaled(text: str) -> tuple[str, str, str, int]:
+    """Parse KIND/[NAMESPACE/]NAME=N; the kind in any case."""
+    workload, equals, number = text.rpartition("=")
+    kind, *names = workload.split("/")
+    kinds = {each.lower(): each for each in SCALED_KINDS}
+    if not equals or len(names) not in {1, 2} or not all(names):
+        raise argparse.ArgumentTypeError(f"expected KIND/NAME=N or KIND/NAMESPACE/NAME=N, got {text!r}")
+    if kind.lower() not in kinds:
+        raise argparse.ArgumentTypeError(f"{kind!r} cannot be scaled: expected one of {', '.join(SCALED_KINDS)}")
+    return kinds[kind.lower()], names[0] if len(names) == 2 else "", names[-1], number_from(number, least=0)
+
+
+def number_from(text: str, least: int) -> int:
+    """Return a whole number that is not smaller than `least`."""
+    if not text.isascii() or not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+    return int(text)
+
+
 def _replicas(text: str) -> int:
-    return _count(text, REPLICAS_MAX)
+    return count(text, REPLICAS_MAX)
 
 
-def _count(text: str, most: int) -> int:
+def count(text: str, most: int) -> int:
+    """Parse a whole number from 1 to `most`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 7 and 0 < int(text) <= most):
         raise argparse.ArgumentTypeError(f"must be a number of 1 to {most}, got {text!r}")
     return int(text)

@@ -1,5 +1,7 @@
 """`kubestow explain` and `kubestow what-if`: read the input, send it to the running scheduler, print the answer.
 
+A plan, which is about all pods, is answered by a simulation with the scheduler's configuration (`main`).
+
 The exit code of an answer is the daemon's. Standard output has the answer alone, standard error everything else.
 """
 
@@ -96,9 +98,13 @@ class Question:
         """Read the files. Raises MalformedInput."""
         manifests = read_manifests(arguments.filename)
         if not manifests and not arguments.drain:
-            raise MalformedInput("nothing to place: give manifests by -f, or nodes by --drain")
+            raise MalformedInput(
+                "nothing to place: give manifests by -f, nodes by --drain, or changes such as --add-node-like and --scale"
+            )
         if arguments.replicas is not None and not manifests:
             raise MalformedInput("--replicas: has an effect only with -f")
+        if arguments.allow_partial:
+            raise MalformedInput("--allow-partial: has an effect only on a plan, such as with --scale")
         like: Counter[str] = Counter()
         for node, count in arguments.add_node_like:
             like[node] += count
@@ -204,6 +210,39 @@ def access(arguments: argparse.Namespace) -> Access:
 def offline_question(arguments: argparse.Namespace) -> bytes:
     """Return the question of what-if for a dump, in JSON. Raises MalformedInput."""
     return Question.of(arguments).body(arguments.namespace or "default")
+
+
+def is_plan(arguments: argparse.Namespace) -> bool:
+    """Return whether the question is about all pods of the cluster: the scheduler's own answer is about named pods."""
+    places_pods = bool(arguments.filename or arguments.drain)
+    changes_nodes = bool(arguments.cordon or arguments.add_node_like)
+    return bool(arguments.scale or arguments.nodes_needed) or (changes_nodes and not places_pods)
+
+
+def check_plan(arguments: argparse.Namespace) -> None:
+    """Raise MalformedInput for a flag that has no effect on a plan."""
+    for flag in ("without", "replicas"):
+        if getattr(arguments, flag):
+            raise MalformedInput(f"--{flag}: has no effect on a plan; use --scale, or change the manifests of -f")
+    if arguments.namespace and arguments.filename:
+        raise MalformedInput("-n: has no effect on the manifests of a plan; write the namespace into them")
+
+
+def running_configuration(arguments: argparse.Namespace) -> tuple[bytes, str, dict[str, bool]]:
+    """Return the scheduler's configuration in JSON, its emulated version and its feature gates. Raises NoAnswer."""
+
+    async def page() -> str:
+        async with opened(access(arguments)) as client:
+            return (await client.send(DebugRequest("GET", "/configz", "/configz", wants_text=False))).text
+
+    logs.setup("text", QUIET)
+    try:
+        found = json.loads(asyncio.run(page()))
+        ours = found["kubestow"]
+        gates = {str(gate): value for gate, value in ours["featureGates"].items() if type(value) is bool}
+        return json.dumps(found["componentconfig"]).encode(), str(ours["emulatedVersion"]), gates
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NoAnswer("the answer to GET /configz is no configuration; is the scheduler of this version?") from error
 
 
 def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:

@@ -1,4 +1,4 @@
-"""An argparse parser that suggests the flag or command that was meant, its completion script for a shell, and durations.
+"""An argparse parser that suggests the flag or command that was meant, and durations.
 
 argparse's own error line stays as it is; the suggestion follows it.
 """
@@ -14,23 +14,8 @@ from typing import Any, Final, NoReturn
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)$", re.DOTALL)
 _UNKNOWN: Final = re.compile(r"^unrecognized arguments: (?P<given>.*)$", re.DOTALL)
-_BOOLEANS: Final = ("true", "false")
 _INSTEAD: Final = {"--scheduler-name": "set profiles[].schedulerName in the file of --config instead"}
 """Unknown flags of commands with --config, and what to do instead."""
-_EQUALS_SIGNS: Final = """
-# bash splits --flag=value into three words, of which shtab expects the first and the last.
-_kubestow() {
-  local words=() at
-  for ((at = 0; at <= COMP_CWORD; at++)); do
-    if [[ "${COMP_WORDS[at]}" != "=" ]]; then words+=("${COMP_WORDS[at]}")
-    elif ((at == COMP_CWORD)); then words+=("")
-    fi
-  done
-  local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
-  _shtab_kubestow
-}
-complete -o bashdefault -F _kubestow kubestow
-"""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -99,20 +84,6 @@ def _meant(given: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
 
     close = difflib.get_close_matches(given, list(words), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def completion_script(parser: CommandParser, shell: str) -> str:
-    """Return the script for the shell. Arguments named FILE or DIR complete paths, BOOL completes true and false."""
-    import shtab
-
-    completed = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
-    for each in (parser, *parser.commands.values()):
-        for action in each._actions:  # noqa: SLF001 (argparse has no other way to list them)
-            if action.metavar in completed:
-                action.complete = completed[str(action.metavar)]  # type: ignore[attr-defined]
-            elif action.metavar == "BOOL" and action.choices is None:
-                action.choices = _BOOLEANS
-    return str(shtab.complete(parser, shell=shell)) + (_EQUALS_SIGNS if shell == "bash" else "")
 
 
 def duration(text: str) -> float:

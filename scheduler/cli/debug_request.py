@@ -36,6 +36,8 @@ EXIT_CODE_HEADER: Final = "Kubestow-Exit-Code"
 EXIT_CODES: Final = frozenset({0, 1, 2, 3, 5})
 _MALFORMED: Final = 3
 _LONGEST_ANSWER: Final = 32 * 2**20
+_TEXTS: Final = ("/debug/explain/", "/debug/what-if")
+"""Pages that are shorter as text."""
 _RETRY_AFTER_MAX_S: Final = 30.0
 _TRIES: Final = 2
 _NO_SUCH_PAGE: Final = "404 page not found"
@@ -119,20 +121,36 @@ class Client:
             return DebugAnswer(answer.status, answer.text, _MALFORMED)
         raise NoAnswer(problem(answer, request, leader))
 
-    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
-        if self.access.server:
+    async def page(self, request: DebugRequest, leader: Leader | None) -> DebugAnswer:
+        """Return what the leader answers, with any status, after one try. `leader` is None with --server. Raises NoAnswer."""
+        if leader is None:
             self.progress.step = f"waiting for an answer of {self.access.server}"
-            return await self._direct(request), None
-        lease = self.access.lease
-        self.progress.step = f"reading Lease {lease} and its holder"
-        transport = HttpTransport(self.settings, clock=self.clock)
-        try:
-            leader = await find_leader(transport, lease, self.clock)
-        finally:
-            await transport.close()
+            return await self._direct(request)
         self.progress.step = f"connecting to port {leader.port} of pod {leader} through the API server"
         async with port_forward(self.settings, leader) as tunnel:
-            return await self._through(tunnel, request, leader), leader
+            return await self._through(tunnel, request, leader)
+
+    async def leader(self) -> Leader | None:
+        """Return the leader by the Lease; None with --server. Raises NoAnswer."""
+        if self.access.server:
+            return None
+        lease = self.access.lease
+        self.progress.step = f"reading Lease {lease} and its holder"
+        async with self.api_server() as transport:
+            return await find_leader(transport, lease, self.clock)
+
+    @contextlib.asynccontextmanager
+    async def api_server(self) -> AsyncIterator[HttpTransport]:
+        """Yield a connection to the API server."""
+        transport = HttpTransport(self.settings, clock=self.clock)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+
+    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
+        leader = await self.leader()
+        return await self.page(request, leader), leader
 
     async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> DebugAnswer:
         name = self.access.server_name or f"{self.access.lease.name}.{leader.namespace}.svc"
@@ -191,7 +209,8 @@ class Client:
             async for chunk in response.content.iter_any():
                 body += chunk
                 if len(body) > _LONGEST_ANSWER:
-                    raise NoAnswer(f"the answer has more than {_LONGEST_ANSWER} bytes; use -o text")
+                    hint = "; use -o text" if request.path.startswith(_TEXTS) and not request.wants_text else ""
+                    raise NoAnswer(f"the answer to {request.path} has more than {_LONGEST_ANSWER} bytes{hint}")
             return answer_of(response.status, response.headers, bytes(body))
 
     def _tls(self) -> ssl.SSLContext:

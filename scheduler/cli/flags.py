@@ -17,7 +17,14 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
-from scheduler.cli.client_flags import add_client_commands, nodes_like, object_name
+from scheduler.cli.client_flags import (
+    MoreCommands,
+    add_client_commands,
+    add_scale,
+    nodes_like,
+    number_from,
+    object_name,
+)
 from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, minor_version
@@ -152,13 +159,6 @@ def positive_duration(text: str) -> str:
     return format_duration(seconds)
 
 
-def number_from(text: str, least: int) -> int:
-    """Return a whole number that is not smaller than `least`."""
-    if not text.isascii() or not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
-    return int(text)
-
-
 def non_empty(text: str) -> str:
     """Return the text; the value of an unset shell variable is refused."""
     if not text:
@@ -256,7 +256,6 @@ def validation_level(text: str) -> str:
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
-SHELLS: Final = ("bash", "zsh", "tcsh")
 _QUIET: Final = -1
 _USAGE_ERRORS: Final = "  2    the command line is wrong: an unknown flag or command, or a value that is not accepted"
 _CONTEXT: Final = "context of the kubeconfig (default: its current-context)"
@@ -276,8 +275,6 @@ exit codes:
   1    the configuration is refused, the daemon cannot start, the lease is lost, or a part of the daemon failed
 {_USAGE_ERRORS}
   130  stopped at once by a second signal"""
-SCALED_KINDS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "Job")
-"""Kinds that `simulate --scale` changes; repeated here because the command line starts without the simulator."""
 _EXIT_CODES_OF_SIMULATE: Final = """\
 exit codes:
   0    every pod is placed, or pending as --expect-pending says; with --nodes-needed: a number of nodes suffices
@@ -310,7 +307,7 @@ def version_text() -> str:
     return f"kubestow {__version__} (Python {sys.version.split()[0]}, decides as kube-scheduler {versions})"
 
 
-def parser() -> CommandParser:
+def parser(more: MoreCommands | None = None) -> CommandParser:
     """Return the parser of all commands."""
     whole = CommandParser(
         prog="kubestow",
@@ -343,18 +340,11 @@ def parser() -> CommandParser:
     replay = "replay a recorded history under one or two configurations"
     _add_replay(command("replay", replay, "[flags] FILE", _EXIT_CODES_OF_REPLAY).add_argument)
     add_client_commands(command, "kubestow")
-    completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
-    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+    if more is not None:
+        more.add(command, "kubestow")
     command("version", "print the version", "")
     whole.commands = group.choices
     return whole
-
-
-_COMPLETION: Final = """\
-to load it:
-  bash  source <(kubestow completion bash)
-  zsh   kubestow completion zsh > "${fpath[1]}/_kubestow"
-  tcsh  kubestow completion tcsh > ~/.kubestow.tcsh; then: source ~/.kubestow.tcsh"""
 
 
 class _Version(argparse.Action):
@@ -557,22 +547,7 @@ def _add_changes(add: _Add) -> None:
     add("--cordon", type=object_name, action="append", default=[], metavar="NODE", help=cordon)
     like = "add N empty nodes like this one; may be repeated (default of N: 1)"
     add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
-    needed = "print how many more nodes like this one are needed until every pod is placed, instead of the outcome"
-    add("--nodes-needed", type=object_name, metavar="NODE", help=needed)
-    scale = "give a workload N pods, such as deployment/web=5 or job/NAMESPACE/NAME=3; may be repeated"
-    add("--scale", type=_scaled, action="append", default=[], metavar="KIND/NAME=N", help=scale)
-
-
-def _scaled(text: str) -> tuple[str, str, str, int]:
-    """Parse KIND/[NAMESPACE/]NAME=N; the kind in any case."""
-    workload, equals, count = text.rpartition("=")
-    kind, *names = workload.split("/")
-    kinds = {each.lower(): each for each in SCALED_KINDS}
-    if not equals or len(names) not in {1, 2} or not all(names):
-        raise argparse.ArgumentTypeError(f"expected KIND/NAME=N or KIND/NAMESPACE/NAME=N, got {text!r}")
-    if kind.lower() not in kinds:
-        raise argparse.ArgumentTypeError(f"{kind!r} cannot be scaled: expected one of {', '.join(SCALED_KINDS)}")
-    return kinds[kind.lower()], names[0] if len(names) == 2 else "", names[-1], number_from(count, least=0)
+    add_scale(add)
 
 
 def _add_cluster(add: _Add) -> None:

@@ -52,6 +52,10 @@ class Leader:
     port: int
     node: str = ""
     version: str = ""
+    since: str = ""
+    """When it took the Lease, as an API time."""
+    transitions: int = 0
+    """How often the holder of the Lease changed."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.pod}"
@@ -88,9 +92,9 @@ _POD: Final = msgspec.json.Decoder(_LeaderPod)
 
 async def find_leader(transport: Transport, lease: LeaseName, clock: Clock) -> Leader:
     """Return the leader. Sends two requests; raises NoAnswer."""
-    holder = await _holder(transport, lease, clock)
-    name = holder.partition("_")[0]
-    pod = await _pod(transport, lease, name, holder)
+    held = await _held(transport, lease, clock)
+    name = held.holder.partition("_")[0]
+    pod = await _pod(transport, lease, name, held.holder)
     if pod.status.phase in {"Succeeded", "Failed"}:
         raise NoAnswer(
             f"pod {lease.pod_namespace}/{name} holds Lease {lease} and has ended ({pod.status.phase}); "
@@ -101,10 +105,18 @@ async def find_leader(transport: Transport, lease: LeaseName, clock: Clock) -> L
         raise NoAnswer(
             f"pod {lease.pod_namespace}/{name} is started with {_FLAG}=0 and serves no HTTPS; remove that flag"
         )
-    return Leader(lease.pod_namespace, name, port, pod.spec.node_name, version_of(pod.spec.containers))
+    return Leader(
+        lease.pod_namespace,
+        name,
+        port,
+        pod.spec.node_name,
+        version_of(pod.spec.containers),
+        one_line(held.acquire_time or ""),
+        held.transitions,
+    )
 
 
-async def _holder(transport: Transport, lease: LeaseName, clock: Clock) -> str:
+async def _held(transport: Transport, lease: LeaseName, clock: Clock) -> LeaseSpec:
     try:
         found = await LeaseWriter(transport, lease.namespace, lease.name).read_lease()
     except ApiError as error:
@@ -125,7 +137,7 @@ async def _holder(transport: Transport, lease: LeaseName, clock: Clock) -> str:
             f"no replica leads: {one_line(record.holder)} renewed Lease {lease} last at {one_line(record.renew_time or '')}; "
             "look whether the scheduler runs, and whether the clock of this machine is right"
         )
-    return record.holder
+    return record
 
 
 def is_stale(record: LeaseSpec, wall_s: float) -> bool:

@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The command line: `kubestow run | simulate | check-config | record | replay | explain | what-if | completion | version`.
+=======
+"""The command line: `kubestow run | simulate | check-config | explain | what-if | version`, and those of the package above.
+>>>>>>> s-cli
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
@@ -20,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+from scheduler.cli.client_flags import MoreCommands
 from scheduler.cli.closed_pipe import until_closed
-from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
@@ -44,13 +48,13 @@ class CommandError(Exception):
     """The command is refused or failed. The message is for the user; it may have several lines."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, more: MoreCommands | None = None) -> int:
     """Run one command and return its exit code; without a command print the help. Wrong usage raises SystemExit(2)."""
-    return until_closed(partial(_main, argv))
+    return until_closed(partial(_main, argv, more or MoreCommands()))
 
 
-def _main(argv: Sequence[str] | None) -> int:
-    whole = parser()
+def _main(argv: Sequence[str] | None, more: MoreCommands) -> int:
+    whole = parser(more)
     arguments = whole.parse_args(argv)
     if arguments.command is None:
         whole.print_help()
@@ -62,7 +66,7 @@ def _main(argv: Sequence[str] | None) -> int:
         "record": _record,
         "replay": _replay,
         **CLIENT_COMMANDS,
-        "completion": _completion,
+        **more.run,
         "version": print_version,
     }
     return run_command(commands, arguments)
@@ -72,7 +76,7 @@ def run_command(commands: Mapping[str, Callable[[argparse.Namespace], int]], arg
     """Run the command of the arguments and return its exit code."""
     threshold = gc.get_threshold()
     if arguments.command not in {"completion", "version"}:
-        _prepare_imports()
+        prepare_imports()
     try:
         return commands[arguments.command](arguments)
     except CommandError as refused:
@@ -87,7 +91,7 @@ def run_command(commands: Mapping[str, Callable[[argparse.Namespace], int]], arg
         gc.set_threshold(*threshold)
 
 
-def _prepare_imports() -> None:
+def prepare_imports() -> None:
     """Make the libraries that a command imports load faster, and set variables that they read.
 
     A uid without an entry in the password file has no home directory. numpy's linear algebra is not used, so its
@@ -330,11 +334,6 @@ def _check_config(arguments: argparse.Namespace) -> int:
     return max(codes)
 
 
-def _completion(arguments: argparse.Namespace) -> int:
-    print(completion_script(parser(), arguments.shell))
-    return 0
-
-
 def _check_plugins(configuration: Configuration, file: str) -> None:
     from scheduler.config.errors import ConfigErrors
     from scheduler.profiles.build import build_profiles
@@ -495,6 +494,8 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _what_if(arguments: argparse.Namespace) -> int:
     from scheduler.cli import cluster_commands
 
+    if cluster_commands.is_plan(arguments):
+        return _plan(arguments)
     if not arguments.cluster:
         return cluster_commands.what_if(arguments)
     from scheduler.explain.manifests import WrongRequest
@@ -515,6 +516,62 @@ def _what_if(arguments: argparse.Namespace) -> int:
     return simulate.main(asked, daemon)
 
 
+def _plan(arguments: argparse.Namespace) -> int:
+    """Answer what-if for all pods of the cluster, by a simulation with the configuration of the running scheduler."""
+    import tempfile
+
+    from scheduler.cli import cluster_commands
+    from scheduler.metrics import logs
+    from simulator import simulate
+
+    try:
+        cluster_commands.check_plan(arguments)
+    except cluster_commands.MalformedInput as mistake:
+        return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
+    with tempfile.TemporaryDirectory() as directory:
+        if not arguments.cluster:
+            _take_configuration(arguments, Path(directory) / "configz.json")
+        configuration, daemon = _simulated(arguments)
+        logs.setup("text", cluster_commands.QUIET)
+        names = tuple(profile.scheduler_name for profile in configuration.profiles)
+        scale = [(kind, found or arguments.namespace or "", *rest) for kind, found, *rest in arguments.scale]
+        cluster = simulate.ClusterOptions(
+            kubeconfig=arguments.kubeconfig, context=arguments.context, allows_partial=arguments.allow_partial
+        )
+        asked = simulate.SimulateArguments(
+            files=(*arguments.cluster, *arguments.filename),
+            output="json" if arguments.output == "json" else "table",
+            rules=simulate.ReadOptions(scheduler_names=names, timeout_s=arguments.timeout),
+            cluster=None if arguments.cluster else cluster,
+            emulated_version=arguments.emulated_version,
+            changes=simulate.Changes.of(arguments.add_node_like, arguments.drain, arguments.cordon, scale),
+            nodes_like=arguments.nodes_needed or "",
+            prints_plan_only=True,
+        )
+        return _EXIT_CODES_OF_PLANS[simulate.main(asked, daemon)]
+
+
+def _take_configuration(arguments: argparse.Namespace, file: Path) -> None:
+    """Let the arguments name the configuration of the running scheduler. A note says why it is the default one instead."""
+    from scheduler.cli import cluster_commands
+    from scheduler.cli.leader import NoAnswer
+
+    try:
+        document, version, gates = cluster_commands.running_configuration(arguments)
+        file.write_bytes(document)
+        running = argparse.Namespace(**vars(arguments))
+        running.config, running.emulated_version, running.feature_gates = str(file), version, gates
+        running.allow_default_scheduler = True
+        _configuration(running, gates=_gates(running, version))
+    except (NoAnswer, CommandError) as why:
+        note = "note: the default configuration is used, because that of the scheduler cannot be"
+        print(f"{arguments.prog}: {note} {'read' if isinstance(why, NoAnswer) else 'used'}: {why}", file=sys.stderr)
+    else:
+        vars(arguments).update(vars(running))
+
+
+_EXIT_CODES_OF_PLANS: Final[Mapping[int, int]] = {0: 0, 1: 2, 2: 3, 5: 5}
+"""Exit code of a simulation → that of what-if."""
 CLIENT_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {"explain": _explain, "what-if": _what_if}
 """The commands that kubectl's plugin has, too."""
 

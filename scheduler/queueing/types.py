@@ -114,6 +114,12 @@ class QueueEntry(msgspec.Struct, frozen=True):
     """The node on which the pod's requests are counted."""
     nominated_by: str = ""
     """`status`, `preemption`, or `derived` from the pod's claims."""
+    retry_s: float | None = None
+    """The time until `deadline`."""
+    created: str = ""
+    """The pod's creationTimestamp."""
+    order: SortKey = ()
+    """Of the pods in one place with equal deadlines the smallest is tried first."""
 
 
 def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:

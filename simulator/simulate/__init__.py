@@ -39,7 +39,7 @@ from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.planning import nodes_needed
 from simulator.simulate.planning.changes import Changes, changed, node_named
-from simulator.simulate.planning.difference import Difference, difference
+from simulator.simulate.planning.difference import Difference, difference, lines
 from simulator.simulate.report import (
     ReportConsole,
     as_html,
@@ -98,6 +98,8 @@ class SimulateArguments:
     """With how many seeds, `seed` and those after it, the input is simulated; None: with one, whose outcome is printed."""
     changes: Changes = field(default_factory=Changes)
     """Changes of the input. With one seed the outcome is compared with that of the input as it is."""
+    prints_plan_only: bool = False
+    """Whether the text is only the difference that the changes make."""
     nodes_like: str = ""
     """The node of which copies are added until every pod is placed; their number is printed instead of the outcome."""
 
@@ -176,7 +178,7 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         if texts := asked.changes.texts:
             found = difference(texts, simulation.run(complete(simulation.objects), asked.seed, is_brief=True), outcome)
     except InputError as wrong:
-        _say(errors, str(wrong))
+        _say(errors, str(wrong).removeprefix("--from-cluster: ") if asked.prints_plan_only else str(wrong))
         return 2 if asked.question is None else EXIT_CODES["unreadable"]
     if outcome.what_if is not None:
         as_json_ = indented(outcome.what_if).decode() + "\n"
@@ -184,6 +186,8 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
         return outcome.what_if.exit_code
     if asked.output == "json":
         sys.stdout.write(as_json(outcome, found) + "\n")
+    elif asked.prints_plan_only and found is not None:
+        sys.stdout.write(printable("\n".join(lines(found, _MOST_LINES)) + "\n"))
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:

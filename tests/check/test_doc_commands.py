@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from kubestow.commands.flags import OPERATOR_COMMANDS
 from scheduler.cli.flags import parser
 
 ROOT: Final = Path(__file__).parents[2]
@@ -95,7 +96,7 @@ def of(*programs: str) -> list[Any]:
 
 @pytest.mark.parametrize("words", of(*_OURS))
 def test_kubestow_accepts_the_flags(words: tuple[str, ...]) -> None:
-    parser().parse_args(words[1:])
+    parser(OPERATOR_COMMANDS).parse_args(words[1:])
 
 
 @pytest.mark.parametrize("words", of("make"))

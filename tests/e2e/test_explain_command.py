@@ -1,12 +1,14 @@
-"""`kubestow explain` and `what-if` through a real API server and upstream's port forwarding, with each right missing once."""
+"""`kubestow explain`, `what-if` and the commands for operators through a real API server and upstream's port forwarding, with each right missing once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import re
 import socket
 import sys
+import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ import aiohttp
 import pytest
 import yaml
 
+from kubestow.commands.flags import OPERATOR_COMMANDS
 from scheduler.cli import kubectl_plugin
 from tests.e2e.cluster import Cluster, Json, account, node, pod, until
 from tests.e2e.controlplane.gate import built_or_skip
@@ -62,7 +65,7 @@ class Installation:
     async def run(self, token: str, *argv: str) -> tuple[int, str, str]:
         """Run the same in a thread of this process, which saves a second."""
         self.capsys.readouterr()
-        code = await asyncio.to_thread(kubectl_plugin.main, [*argv, *self.flags(token)])
+        code = await asyncio.to_thread(kubectl_plugin.main, [*argv, *self.flags(token)], OPERATOR_COMMANDS)
         return (code, *self.capsys.readouterr())
 
 
@@ -178,3 +181,41 @@ async def test_users(installation: Installation) -> None:
         assert (code, out) == (4, ""), name
         assert err.startswith("kubectl kubestow: " + said.format(user=f"explain-{at}")), name
         assert (err.count("\n"), "needs the rule {" in err) == (1, True), name
+
+
+def documented_rules() -> list[Json]:
+    """The rules of the roles in docs/commands.md."""
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    return [rule for role in yaml.safe_load_all(block) for rule in role["rules"]]
+
+
+async def test_commands_for_operators(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the documented rules each command does its work; the report names the objects that the user may not list."""
+    monkeypatch.chdir(installation.directory)
+    token = await account(installation.http, "operator", documented_rules())
+    code, out, err = await installation.run(token, "status", "-o", "json")
+    shown = json.loads(out)
+    assert (err, shown["unavailable"]) == ("", []), installation.server.tail()
+    assert (shown["leader"]["pod"], shown["leads"]) == (f"{NAMESPACE}/{HOST}", True)
+    assert (code, shown["healthy"]) == ((0, True) if not shown["troubles"] else (1, False))
+
+    code, out, err = await installation.run(token, "queue")
+    assert (code, err) == (0, "")
+    assert any(line.split()[:2] == ["default/large", "unschedulable"] for line in out.splitlines())
+
+    code, out, err = await installation.run(token, "bugreport", "--output-file=report.tar.gz")
+    assert (code, err) == (0, "")
+    with tarfile.open(installation.directory / "report.tar.gz") as tar:
+        read = {each.name.partition("/")[2]: tar.extractfile(each) for each in tar.getmembers()}
+        files = {name: file.read().decode() for name, file in read.items() if file is not None}
+    pages = {"status.txt", "queue.txt", "metrics.txt", "configz.json", "debug-cache.json"}
+    assert pages | {"lease.json", "pods.json", "deployments.json", "events.json"} <= files.keys()
+    assert "objects.json: Node  the user may not list nodes at the cluster scope" in files["MANIFEST.txt"]
+    assert [name for name, text in files.items() if token in text] == []
+
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}
+    planner = await account(installation.http, "planner", [*documented_rules(), everything])
+    code, out, err = await installation.run(planner, "what-if", "--nodes-needed=explained-1")
+    assert (code, "note: the default configuration" in err) == (2, False)
+    assert out.startswith("more nodes like explained-1 do not help, limited by cpu\n")

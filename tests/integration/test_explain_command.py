@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import structlog
 import yaml
 
+from kubestow.commands.flags import OPERATOR_COMMANDS
 from scheduler.cli import main as cli
 from scheduler.config.types import LeaderElection, RunOptions
 from scheduler.metrics import logs
@@ -52,14 +53,16 @@ class Explained:
         file = self.directory / "kubeconfig"
         file.write_text(yaml.safe_dump(kubeconfig(user, self.front.url)))
         self.capsys.readouterr()
-        code = await asyncio.to_thread(cli.main, [*argv, "--kubeconfig", str(file)])
+        code = await asyncio.to_thread(cli.main, [*argv, "--kubeconfig", str(file)], OPERATOR_COMMANDS)
         printed = self.capsys.readouterr()
         return code, printed.out, printed.err
 
 
 @contextlib.asynccontextmanager
-async def explained(directory: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Explained]:
-    async with served(given=electing) as cluster:
+async def explained(
+    directory: Path, capsys: pytest.CaptureFixture[str], given: Callable[[str], RunOptions] = electing
+) -> AsyncIterator[Explained]:
+    async with served(given=given) as cluster:
         rig = cluster.rig
         rig.server.people.sees.add(("ann", "post", "/debug/what-if"))
         secure_port = rig.daemon.secure_port

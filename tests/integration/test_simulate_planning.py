@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.cli import main as cli
-from scheduler.cli.flags import SCALED_KINDS
+from scheduler.cli.client_flags import SCALED_KINDS
 from simulator.builders.claims import a_claim as a_device_claim, a_claim_template, a_result
 from simulator.builders.core import node as a_node, pod as a_pod
 from simulator.builders.devices import a_device, a_device_class, a_node_selector, a_slice, on_node

@@ -89,6 +89,8 @@ class ApiFront:
     """Address of the API server with the objects."""
     statuses: dict[str, int] = field(default_factory=dict)
     """The end of a path → the status with which it is refused."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """End of a path → the text of the answer, such as a log."""
     url: str = ""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -96,6 +98,9 @@ class ApiFront:
             if request.path.endswith(end):
                 message = f'"{request.path}" is refused'
                 return web.json_response({"kind": "Status", "message": message, "code": status}, status=status)
+        for end, text in self.texts.items():
+            if request.path.endswith(end):
+                return web.Response(text=text)
         if request.path.endswith("/portforward"):
             return await self.forwarder.serve(request)
         async with aiohttp.ClientSession() as http, http.get(self.behind + request.path_qs) as found:

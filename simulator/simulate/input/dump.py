@@ -49,13 +49,18 @@ def dump_command() -> str:
 
 def save(objects: Iterable[Found], path: str) -> None:
     """Write a v1 List, compressed if the path ends in .gz. Equal objects give equal bytes. Raises InputError."""
-    redacted = _Redacted()
-    items = [redacted.value(each.former) for each in objects]
-    body = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
+    body = dumped(each.former for each in objects)
     try:
         Path(path).write_bytes(gzip.compress(body, mtime=0) if path.endswith(".gz") else body)
     except OSError as error:
         raise InputError(f"--save: {path}: {error.strerror}") from error
+
+
+def dumped(objects: Iterable[Manifest]) -> bytes:
+    """Return a v1 List of the objects without possible secrets, in JSON."""
+    redacted = _Redacted()
+    items = [redacted.value(each) for each in objects]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
 
 
 class _Redacted:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -17,8 +16,6 @@ import yaml
 
 from scheduler import __version__
 from scheduler.cli import main as cli
-from scheduler.cli.command_parser import completion_script
-from scheduler.cli.flags import SHELLS, parser
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
 from scheduler.config.types import RunOptions, SecureServing
@@ -287,7 +284,11 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr()
     assert said.err == ""
+<<<<<<< HEAD
     for word in ("run", "simulate", "check-config", "record", "replay", "explain", "what-if", "completion", "version", "exit codes:"):
+=======
+    for word in ("run", "simulate", "check-config", "explain", "what-if", "version", "exit codes:"):
+>>>>>>> s-cli
         assert word in said.out
 
 
@@ -480,6 +481,7 @@ def test_the_feature_gates_of_check_config(
     assert cli.main(["check-config", str(config), *flags]) == code
     printed = capsys.readouterr()
     assert (SCORING in printed.out, printed.err) == (is_on, said)
+<<<<<<< HEAD
 
 
 COMPLETE = """
@@ -538,3 +540,5 @@ def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     assert "check-config" in said
     assert "--kubeconfig" in said or "kubeconfig" in said
+=======
+>>>>>>> s-cli

@@ -13,9 +13,9 @@ import pytest
 from scheduler.cli.closed_pipe import PIPE_CLOSED, until_closed
 
 ROOT: Final = Path(__file__).parents[3]
-MAIN: Final = "from scheduler.cli.main import main"
+MAIN: Final = "from kubestow.__main__ import main"
 PLUGIN: Final = "from scheduler.cli.kubectl_plugin import main"
-COMPLETE: Final = "from scheduler.cli.kubectl_plugin import complete as main"
+COMPLETE: Final = "from kubestow.__main__ import kubectl_complete as main"
 NODE: Final = """
 apiVersion: v1
 kind: Node

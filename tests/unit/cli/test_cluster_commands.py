@@ -29,6 +29,7 @@ POD = (
     "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}\n"
 )
 CLAIM = '{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"}}'
+NOTHING = "nothing to place: give manifests by -f, nodes by --drain, or "
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
 
 
@@ -177,7 +178,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "flags", "said"),
     [
-        pytest.param(None, "--cordon=n1", "nothing to place: give manifests by -f, or nodes by --drain", id="nothing"),
+        pytest.param(None, "", "nothing to place: give manifests by -f, nodes by --drain, or changes ", id="nothing"),
         pytest.param(
             None, "--drain=n1 --replicas=2", "--replicas: has an effect only with -f", id="replicas of nothing"
         ),
@@ -337,7 +338,7 @@ def test_an_answer_without_an_exit_code(scheduler: Scheduler, capsys: pytest.Cap
             "--api-group: has an effect only with the word group",
             id="a kind of pods",
         ),
-        pytest.param("what-if", "nothing to place: give manifests by -f, or nodes by --drain", id="no question"),
+        pytest.param("what-if", f"{NOTHING}changes such as --add-node-like and --scale", id="no question"),
     ],
 )
 def test_malformed_input_is_not_sent(
@@ -410,25 +411,6 @@ def test_the_version_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
     plugin = capsys.readouterr().out
     assert cli.main(["version"]) == 0
     assert capsys.readouterr().out == plugin
-
-
-@pytest.mark.parametrize(
-    ("words", "printed"),
-    [
-        pytest.param([], ["explain", "version", "what-if", ":4"], id="no word"),
-        pytest.param([""], ["explain", "version", "what-if", ":4"], id="all commands"),
-        pytest.param(["ex"], ["explain", ":4"], id="a command"),
-        pytest.param(["explain", "--kubec"], ["--kubeconfig", ":4"], id="a flag"),
-        pytest.param(["explain", "-o", ""], ["json", "text", ":4"], id="the choices of a flag"),
-        pytest.param(["explain", "--output=t"], ["--output=text", ":4"], id="a choice after an equals sign"),
-        pytest.param(["what-if", "-f", "po"], [":0"], id="files of a flag"),
-        pytest.param(["what-if", "--drain", ""], [":4"], id="a name that is not known here"),
-        pytest.param(["explain", ""], [":4"], id="pods are not known here"),
-    ],
-)
-def test_completion_by_kubectl(words: list[str], printed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert kubectl_plugin.complete(words) == 0
-    assert capsys.readouterr().out.splitlines() == printed
 
 
 def test_the_limits_of_the_flags_are_those_of_the_scheduler() -> None:

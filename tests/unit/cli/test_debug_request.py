@@ -246,7 +246,7 @@ def test_an_answer_that_is_not_utf_8() -> None:
 
 async def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.cli.debug_request._LONGEST_ANSWER", 1000)
-    with pytest.raises(NoAnswer, match=r"^the answer has more than 1000 bytes; use -o text$"):
+    with pytest.raises(NoAnswer, match=r"^the answer to /debug/explain/demo/web-0 has more than 1000 bytes$"):
         await plainly(text("x" * 2000, code=0))
 
 

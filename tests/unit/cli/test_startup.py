@@ -19,6 +19,7 @@ ROOT: Final = Path(__file__).parents[3]
 HEAVY: Final = frozenset(
     {
         "aiohttp",
+        "argcomplete",
         "asyncio",
         "cryptography",
         "highspy",
@@ -30,7 +31,6 @@ HEAVY: Final = frozenset(
         "pygments",
         "re2",
         "rich",
-        "shtab",
         "structlog",
         "uvloop",
         "yaml",
@@ -41,9 +41,9 @@ HEAVY: Final = frozenset(
 )
 RUN: Final = """
 import json, sys
-from scheduler.cli.main import main
+from kubestow.__main__ import main
 try:
-    main(sys.argv[1:])
+    main()
 except SystemExit:
     pass
 print("\\n" + json.dumps(sorted(sys.modules)))
@@ -60,13 +60,17 @@ CONFIG: Final = "examples/config/kubestow.yaml"
     pytest.param(["explain", "--help"], set(), id="explain --help"),
     pytest.param(["explain", "web", "--kubeconfig=/nowhere"],
         {"aiohttp", "asyncio", "msgspec", "numpy", "structlog", "yaml"}, id="explain"),
-    pytest.param(["completion", "bash"], {"shtab"}, id="completion"),
+    pytest.param(["simulate", "--help"], set(), id="simulate --help"),
+    pytest.param(["status", "--help"], set(), id="status --help"),
+    pytest.param(["completion", "bash"], {"argcomplete"}, id="completion"),
+    pytest.param(["status", "--kubeconfig=/nowhere"],
+        {"aiohttp", "asyncio", "msgspec", "numpy", "structlog", "yaml"}, id="status"),
     pytest.param(["check-config", CONFIG], {"asyncio", "msgspec", "numpy", "structlog", "yaml"},
         id="check-config"),
     pytest.param(["run", f"--config={CONFIG}", "--write-config-to=/dev/null"],
         {"asyncio", "msgspec", "structlog", "yaml"}, id="--write-config-to"),
     pytest.param(["simulate", "/nowhere.yaml"],
-        HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "shtab"}, id="simulate"),
+        HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "argcomplete"}, id="simulate"),
 ])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -> None:
     done = subprocess.run(
@@ -99,6 +103,6 @@ def test_a_daemon_loads_only_what_it_needs(tmp_path: Path) -> None:
     assert daemon.returncode == 0, [*log, rest]
 
     assert HEAVY & set(json.loads(written.splitlines()[-1])) == HEAVY - {
-        "cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "re2", "rich", "scheduler.cel", "shtab",
+        "cryptography", "highspy", "kopf", "kubernetes_asyncio", "pygments", "re2", "rich", "scheduler.cel", "argcomplete",
         "simulator",
     }  # fmt: skip

@@ -17,6 +17,8 @@ import pytest
 
 import kubestow
 from kubestow import __main__ as commands, plugin
+from kubestow.commands import completion
+from kubestow.commands.flags import OPERATOR_COMMANDS
 from kubestow.own_package import ForeignPackage, require_own_package
 from scheduler import __version__
 from scheduler.cli import kubectl_plugin, main as cli
@@ -75,17 +77,19 @@ def test_the_package_is_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "module", "name"),
+    ("function", "module", "name", "more"),
     [
-        pytest.param(commands.main, cli, "main", id="kubestow"),
-        pytest.param(commands.kubectl_plugin, kubectl_plugin, "main", id="kubectl kubestow"),
-        pytest.param(commands.kubectl_complete, kubectl_plugin, "complete", id="its completion"),
+        pytest.param(commands.main, cli, "main", {"more": OPERATOR_COMMANDS}, id="kubestow"),
+        pytest.param(
+            commands.kubectl_plugin, kubectl_plugin, "main", {"more": OPERATOR_COMMANDS}, id="kubectl kubestow"
+        ),
+        pytest.param(commands.kubectl_complete, completion, "complete_for_kubectl", {}, id="its completion"),
     ],
 )
 def test_scripts_run_their_command(
-    monkeypatch: pytest.MonkeyPatch, function: object, module: ModuleType, name: str
+    monkeypatch: pytest.MonkeyPatch, function: object, module: ModuleType, name: str, more: dict[str, object]
 ) -> None:
-    monkeypatch.setattr(module, name, lambda: 7)
+    monkeypatch.setattr(module, name, lambda **given: 7 if given == more else 0)
 
     assert callable(function)
     assert function() == 7
