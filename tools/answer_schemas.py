@@ -16,11 +16,8 @@ _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DOCS: Final = Path(__file__).parents[1] / "docs"
 ANSWERS: Final[dict[str, tuple[str, type[msgspec.Struct]]]] = {
     "explain-group.schema.json": ("kubestow explain group -o json", GroupExplanation),
-<<<<<<< HEAD
-    "replay.schema.json": ("kubestow replay -o json", ReplayAnswer),
-=======
     "queue.schema.json": ("kubestow queue -o json", QueueAnswer),
->>>>>>> s-cli
+    "replay.schema.json": ("kubestow replay -o json", ReplayAnswer),
     "simulate.schema.json": ("kubestow simulate -o json", Answer),
     "simulate-nodes-needed.schema.json": ("kubestow simulate --nodes-needed NODE -o json", NodesNeededAnswer),
     "simulate-seeds.schema.json": ("kubestow simulate --seeds N -o json", OrdersAnswer),

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The command line: `kubestow run | simulate | check-config | record | replay | explain | what-if | completion | version`.
-=======
-"""The command line: `kubestow run | simulate | check-config | explain | what-if | version`, and those of the package above.
->>>>>>> s-cli
+"""The command line: `kubestow run`, `simulate`, `check-config`, `record`, `replay`, `explain`, `what-if`, `version`, and more.
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or

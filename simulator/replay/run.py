@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 from scheduler.api.pod_group import KINDS
 from scheduler.core.clock import Clock
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer, Refused
-from simulator.controllers import ProtectionController
 from simulator.controllers.kubelet import Kubelet
+from simulator.controllers.protection import ProtectionController
 from simulator.eventloop import SimulatedClock, VirtualLoop
 from simulator.replay.history import History
 from simulator.replay.player import Player

@@ -15,7 +15,7 @@ from scheduler.api.storage_v1 import BIND_COMPLETED, BOUND_BY_CONTROLLER, SELECT
 from simulator.apiserver import ApiServer
 from simulator.builders.core import Builder, pod
 from simulator.controllers import EphemeralVolumeController, PersistentVolumeController
-from tests.actors.protection import ProtectionController
+from simulator.controllers.protection import ProtectionController
 from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace, without
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, started

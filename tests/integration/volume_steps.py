@@ -18,8 +18,8 @@ from simulator.controllers import (
     PersistentVolumeController,
 )
 from simulator.controllers.persistent_volume import unbind
+from simulator.controllers.protection import ProtectionController
 from tests.actors.attach_detach import AttachDetachController
-from tests.actors.protection import ProtectionController
 from tests.actors.provisioner import FaultyProvisioner, ProvisionCall
 from tests.integration.daemon_laws import Object
 from tests.integration.other_schedulers import GarbageCollector, OtherScheduler

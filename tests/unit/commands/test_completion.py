@@ -80,7 +80,8 @@ def completed(shell: str, directory: Path, line: str) -> set[str]:
         pytest.param("kubestow ru", {"run"}, id="a command"),
         pytest.param(
             "kubestow ",
-            {"run", "simulate", "check-config", "explain", "what-if", "version"} | OPERATOR_COMMANDS.run.keys(),
+            {"run", "simulate", "check-config", "record", "replay", "explain", "what-if", "version"}
+            | OPERATOR_COMMANDS.run.keys(),
             id="all commands",
         ),
         pytest.param("kubestow run --kubec", {"--kubeconfig"}, id="a flag"),

@@ -17,9 +17,9 @@ from simulator.controllers import (
     PersistentVolumeController,
     ResourceClaimController,
 )
+from simulator.controllers.protection import ProtectionController
 from simulator.controllers.resource_claim import is_done, name_of
 from tests.actors.dra_driver import PublishingDriver
-from tests.actors.protection import ProtectionController
 from tests.actors.provisioner import FaultyProvisioner
 from tests.examples import examples
 from tests.support.clock import VirtualClock

@@ -13,8 +13,8 @@ from simulator.controllers import (
     EphemeralVolumeController,
     PersistentVolumeController,
 )
+from simulator.controllers.protection import ProtectionController
 from tests.actors.attach_detach import AttachDetachController
-from tests.actors.protection import ProtectionController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import ClaimBuilder, PersistentVolumeBuilder, a_claim, a_class, a_pv
 from tests.unit.simulator.stage import add, server_with, settle

@@ -150,10 +150,14 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         read_history(str(path))
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("PODS_MAX", "more than 1 pods"), ("PRESENT_MAX", "more than 1 objects")])
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("PODS_MAX", "more than 1 pods"), ("PRESENT_MAX", "more than 1 objects")]
+)
 def test_numbers_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, expected: str) -> None:
     monkeypatch.setattr(histories_module, limit, 1)
-    path = history(tmp_path / "a.gz", [(0, "ADDED", a_node("n")), (0, "ADDED", a_pod("a")), (0, "ADDED", a_pod("b")), SYNCED])
+    path = history(
+        tmp_path / "a.gz", [(0, "ADDED", a_node("n")), (0, "ADDED", a_pod("a")), (0, "ADDED", a_pod("b")), SYNCED]
+    )
 
     with pytest.raises(InputError, match=expected):
         read_history(str(path))
