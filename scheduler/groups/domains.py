@@ -2,7 +2,8 @@
 
 A worked example, with the constraint `topology: [{key: rack}]`, 2 nodes in r1, 3 in r2, and one without the label:
 
-    1. no pod has a node            r1 and r2, each tried alone; the fuller one first. The node without the label is in neither
+    1. no pod has a node            r1 and r2, each tried alone; first the one that is fuller with the pods. The node without the
+                                    label is in neither
     2. a pod is on a node of r2     r2 alone
     3. pods in r1 and in r2         an error: the constraint is violated already
 
@@ -43,7 +44,8 @@ def domains(
 ) -> list[Domain] | None:
     """Return the domains that the group may use; None without a constraint. O(members + nodes).
 
-    The hopeless ones are last. Otherwise the fullest are first. `quoted` selects how the error writes values. Raises DomainError.
+    The hopeless ones are last, and before them those that cannot take all members. Otherwise the fullest are first, counted with
+    the members: so a small domain is filled before a large one is begun. `quoted` selects how the error writes values. Raises DomainError.
 
     Upstream: pkg/scheduler/framework/plugins/topologyaware/topology_placement.go TopologyPlacement
     """
@@ -56,8 +58,9 @@ def domains(
     if not values:
         return []
     sums = _Sums(cluster, wanted.topology_key, values)
-    is_hopeless, used_share = sums.lack(members, least), sums.used_share()
-    order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], -used_share[at], values[at]))
+    is_hopeless, is_small = sums.lack(members, least), sums.lack(members, len(members))
+    used_share = sums.used_share(members)
+    order = sorted(range(len(values)), key=lambda at: (is_hopeless[at], is_small[at], -used_share[at], values[at]))
     return [Domain(labelled[values[at]], bool(is_hopeless[at]), values[at]) for at in order]
 
 
@@ -75,7 +78,7 @@ def preferred(
         if not values:
             continue
         sums = _Sums(cluster, key, values)
-        is_hopeless, used_share = sums.lack(members, len(members)), sums.used_share()
+        is_hopeless, used_share = sums.lack(members, len(members)), sums.used_share(members)
         taken = cluster.nodes.by_name(
             node for pod in cluster.pod_groups.members(group).values() if (node := _node(cluster, pod))
         )
@@ -123,13 +126,17 @@ class _Sums:
             lacking |= self._sum(free) < needed
         return lacking
 
-    def used_share(self) -> npt.NDArray[np.float64]:
-        """Return how much of the cpu and memory is requested, as the sum of both shares."""
+    def used_share(self, members: Sequence[PodInfo]) -> npt.NDArray[np.float64]:
+        """Return how much of the cpu and memory would be requested with these members, as the sum of both shares.
+
+        Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go ScorePlacement
+        """
         rows = self._nodes.resources()
         shares = np.zeros(len(self._numbers))
-        for row in (rows[CPU], rows[MEMORY]):
-            there = self._sum(self._nodes.allocatable[row, self._slots])
-            shares += self._sum(self._nodes.requested[row, self._slots]) / np.maximum(there, 1)
+        for name in (CPU, MEMORY):
+            there = self._sum(self._nodes.allocatable[rows[name], self._slots])
+            used = self._sum(self._nodes.requested[rows[name], self._slots])
+            shares += (used + sum(info.requests.get(name, 0) for info in members)) / np.maximum(there, 1)
         return shares
 
     def _sum(self, amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -60,13 +60,19 @@ class GroupExplainer:
     """Returns of a uid the record in the queue."""
 
     def pod(self, key: str) -> Steps[Explanation | None]:
-        """Explain the pod `namespace/name`; None if it is neither in the queue nor on a node. Raises ClusterChanged."""
+        """Explain the pod `namespace/name`; None if it is neither in the queue nor on a node. Raises ClusterChanged.
+
+        Of a pod that has to start with its group, each fix says whether the whole group is placed with it.
+        """
         found = yield from self.explainer.explain(key)
         info = self.explainer.pending.get(key)
         group = self.explainer.cluster.pod_groups.of(info.pod) if info is not None else None
-        if found is None or group is None or found.code != "GroupUnschedulable":
+        if found is None or group is None or not (found.code == "GroupUnschedulable" or found.fixes):
             return found
-        whole = yield from self._explained(group)
+        whole = yield from self._explained(group, key)
+        if found.code != "GroupUnschedulable":
+            own = whole.explanation if whole.needed and whole.explanation is not None else found
+            return msgspec.structs.replace(found, fixes=own.fixes) if own.pod == found.pod else found
         if whole.explanation is not None and whole.verdict != "fits":
             cause = f"{found.cause}; {whole.cause}; {whole.explanation.pod}: {whole.explanation.cause}"
             return msgspec.structs.replace(found, cause=cause, move=whole.move)
@@ -87,15 +93,16 @@ class GroupExplainer:
         also = tuple(API_GROUPS[each.kind] for each in there if each != chosen)
         return msgspec.structs.replace(found, also=also)
 
-    def _explained(self, group: GroupKey) -> Steps[GroupExplanation]:
+    def _explained(self, group: GroupKey, first: str = "") -> Steps[GroupExplanation]:
+        """Explain the group, and of its pods that find no node the one with this key if it is among them."""
         for _ in range(_TRIES):
             try:
-                return (yield from self._explained_now(group))
+                return (yield from self._explained_now(group, first))
             except Changed:
                 yield True
         raise ClusterChanged("the cluster changed while the question was answered; try again")
 
-    def _explained_now(self, group: GroupKey) -> Steps[GroupExplanation]:
+    def _explained_now(self, group: GroupKey, first: str) -> Steps[GroupExplanation]:
         """Explain the group. Raises Changed."""
         members = yield from self._members(group)
         wanted = self.explainer.cluster.pod_groups.get(group)
@@ -119,7 +126,7 @@ class GroupExplainer:
         about |= {"needed": least, "tried": len(members.tried)}
         if len(members.tried) < least:
             return (yield from self._of_pods([info for info, _ in members.held], _too_few(members, least), about))
-        return (yield from self._tried(group, members.tried, least, about))
+        return (yield from self._tried(group, members.tried, least, about, first))
 
     # -- groups that are not tried -----------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class GroupExplainer:
     # -- a trial -----------------------------------------------------------------------------------------------------
 
     def _tried(
-        self, group: GroupKey, members: list[QueuedPodInfo], least: int, about: dict[str, Any]
+        self, group: GroupKey, members: list[QueuedPodInfo], least: int, about: dict[str, Any], first: str
     ) -> Steps[GroupExplanation]:
         try:
             domains = self.verdicts.domains(group, members, least)
@@ -170,9 +177,9 @@ class GroupExplainer:
         plan = Plan(self.explainer.cluster)
         trial = GroupTrial(self.explainer, self.preempting, members, least, domains, plan)
         yield from trial.run()
-        return (yield from self._judged(group, trial, about))
+        return (yield from self._judged(group, trial, about, first))
 
-    def _judged(self, group: GroupKey, trial: GroupTrial, about: dict[str, Any]) -> Steps[GroupExplanation]:
+    def _judged(self, group: GroupKey, trial: GroupTrial, about: dict[str, Any], first: str) -> Steps[GroupExplanation]:
         wanted, domains = self.explainer.cluster.pod_groups.get(group), trial.domains
         about |= {
             "fitting": trial.fitting,
@@ -199,23 +206,26 @@ class GroupExplainer:
             return _answer("fitsAfter", "Preempting", text, "wait", about, victims=victims)
         explanation = trial.explanation
         if trial.unfit:
-            alone = yield from self.explainer.explain(trial.unfit[0].key)
+            unfit = next((each for each in trial.unfit if each.key == first), trial.unfit[0])
+            alone = yield from self.explainer.explain(unfit.key)
             if alone is not None and alone.code not in {"Fits", "GroupUnschedulable"}:
-                explanation = yield from self._with_fixes_tried(group, trial, alone)
+                explanation = yield from self._with_fixes_tried(group, trial, unfit, alone)
         if explanation is trial.explanation and trial.fitting is not None and trial.unfit:
             yield from trial.add_nodes(lambda: self.verdicts.domains(group, trial.members, trial.least))
             about |= {"nodes_to_add": trial.nodes_to_add, "is_search_complete": trial.is_complete}
         move: Move = explanation.move if explanation is not None else "administrator"
         return _answer("doesNotFit", "GroupUnschedulable", text, move, about, explanation=explanation)
 
-    def _with_fixes_tried(self, group: GroupKey, trial: GroupTrial, found: Explanation) -> Steps[Explanation]:
-        """Say of each fix of the first pod that is left over whether the group is placed with it."""
+    def _with_fixes_tried(
+        self, group: GroupKey, trial: GroupTrial, unfit: PodInfo, found: Explanation
+    ) -> Steps[Explanation]:
+        """Say of each fix of a pod that is left over whether the group is placed with it."""
         fixes = []
         for fix in found.fixes:
             starts = None
             if fix.verified:
                 starts = yield from trial.starts_after(
-                    fix, trial.unfit[0], lambda members: self.verdicts.domains(group, members, trial.least)
+                    fix, unfit, lambda members: self.verdicts.domains(group, members, trial.least)
                 )
             fixes.append(msgspec.structs.replace(fix, starts_group=starts))
         return msgspec.structs.replace(found, fixes=tuple(fixes))

@@ -192,6 +192,23 @@ async def test_a_fix_that_helps_one_pod_alone_says_so() -> None:
     assert text in group_as_text(group(sched))
 
 
+@pytest.mark.parametrize(("cpu", "starts"), [("2", False), ("4", True)])
+@pytest.mark.parametrize("name", ["c", "d"])
+async def test_the_fixes_of_a_pod_are_tried_with_its_group(name: str, cpu: str, *, starts: bool) -> None:
+    """Also of the second pod that fits nowhere: its fix leaves the first one without a node."""
+    sched = harness()
+    sched.node("n1", cpu=cpu)
+    sched.group("g", 3)
+    has_a_pod_that_fits_nowhere(sched)
+    if name == "d":
+        pods(sched, "d", cpu="1", nodeSelector={"disk": "none"})
+    await sched.settle()
+    found = finish(sched.parts.group_explainer.pod(f"default/{name}"))
+
+    assert found is not None
+    assert {fix.starts_group for fix in found.fixes} == {starts}
+
+
 async def test_a_change_of_a_pod_is_tried_for_all_pods_like_it() -> None:
     """They have one template. So the group starts although none of the pods fits without the change."""
     sched = harness("n1", "n2", "n3")
