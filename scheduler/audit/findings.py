@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 K = TypeVar("K")
-T = TypeVar("T", bound=Hashable)
 G = TypeVar("G", bound=Hashable)
 
 _SOME: Final = 10

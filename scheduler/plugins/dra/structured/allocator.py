@@ -93,7 +93,6 @@ class _Choice:
     order: Sequence[int]
     """Device numbers, or indexes of alternatives."""
     request_data: RequestData | None
-    needed: int = 0
     must: bool = False
     at: int = 0
     undo: _Undo | None = None
@@ -303,11 +302,11 @@ class Allocator:
                 return _Outcome.TOO_MANY
             position = Position(c, r, alternative, taken, start)
             if everything is not None:
-                return _Choice(position, (everything[taken],), request_data, needed, must=True)
-            return self._choice(position, request_data, needed)
+                return _Choice(position, (everything[taken],), request_data, must=True)
+            return self._choice(position, request_data)
         return _Outcome.DONE
 
-    def _choice(self, position: Position, request_data: RequestData, needed: int) -> _Choice | _Outcome:
+    def _choice(self, position: Position, request_data: RequestData) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._orders[c, request_data]
         # -1 has all bits set: a state that must be visited has no restriction.
@@ -316,7 +315,7 @@ class Allocator:
             viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._state(c))
             if not viable:
                 return _Outcome.FAIL
-        return _Choice(position, order, request_data, needed, at=start, viable=viable)
+        return _Choice(position, order, request_data, at=start, viable=viable)
 
     def _order_of(self, request: tuple[int, RequestData]) -> Sequence[int]:
         c, request_data = request
