@@ -93,7 +93,7 @@ def simulate(  # noqa: PLR0913 (the options of the command)
     Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, and PluginLoadError for a
     plugin that cannot be loaded. Raises ValueError for an unknown version or a workload that cannot be scaled.
     """
-    simulation = _Simulation(
+    simulation = _SimulatedCluster(
         inputs,
         seed=seed,
         version=version,
@@ -117,11 +117,11 @@ def nodes_needed(like: str, *inputs: Input, **options: Unpack[Options]) -> Nodes
     suffices. docs/simulate.md describes the search. Cost: about two simulations for each binary digit of the number.
     Raises InputError if the inputs have no node of this name, and whatever `simulate` raises.
     """
-    simulation = _Simulation(inputs, **options)
+    simulation = _SimulatedCluster(inputs, **options)
     return _outside_of_event_loop(lambda: simulation.nodes_needed(like))
 
 
-class _Simulation:
+class _SimulatedCluster:
     """The inputs, read once, and the options of `simulate`."""
 
     def __init__(  # noqa: PLR0913 (the options of the command)

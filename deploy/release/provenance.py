@@ -45,7 +45,7 @@ def statement(out: Path, version: str, artefacts: list[str]) -> dict[str, Any]:
                 "externalParameters": {"version": version},
                 "resolvedDependencies": [_source(), *_locks()],
             },
-            "runDetails": {"builder": {"id": _builder()}, "metadata": {"invocationId": _run()}},
+            "runDetails": {"builder": {"id": _builder()}, "metadata": _run()},
         },
     }
 
@@ -70,11 +70,11 @@ def _builder() -> str:
     return f"{os.environ['GITHUB_SERVER_URL']}/{workflow}" if workflow else "urn:kubestow:local-build"
 
 
-def _run() -> str:
+def _run() -> dict[str, str]:
     if "GITHUB_RUN_ID" not in os.environ:
-        return ""
+        return {}
     run = "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}/attempts/{GITHUB_RUN_ATTEMPT}"
-    return run.format_map(os.environ)
+    return {"invocationId": run.format_map(os.environ)}
 
 
 def _git(*arguments: str) -> str:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -82,45 +82,45 @@ def places(tools: Tools, directory: Path, dist: Path) -> Iterator[Places]:
     for name, pem in (("ca.crt", authority.pem), ("registry.crt", issued.certificate), ("registry.key", issued.key)):
         (directory / name).write_bytes(pem)
     (directory / "packages").mkdir()
-    registry, index, downloads = (free_port() for _ in range(3))
-    (directory / "registry.yaml").write_text(_REGISTRY.format(directory=directory, address=f"127.0.0.1:{registry}"))
-    python = str(tools.release / "bin/python")
+    python, config = str(tools.release / "bin/python"), directory / "registry.yaml"
     anonymous = ("-P", ".", "-a", ".")  # pypiserver then takes uploads without a password
+
+    def registry(port: int) -> list[str]:
+        config.write_text(_REGISTRY.format(directory=directory, address=f"127.0.0.1:{port}"))
+        return [str(tools.registry), "serve", str(config)]
+
+    def index(port: int) -> list[str]:
+        address = ("-i", "127.0.0.1", "-p", str(port))
+        return [python, "-m", "pypiserver", "run", *address, *anonymous, str(directory / "packages")]
+
+    def downloads(port: int) -> list[str]:
+        return [python, "-m", "http.server", "--bind", "127.0.0.1", "-d", str(dist), str(port)]
+
     group = Group(directory)
     try:
-        group.start("registry", [str(tools.registry), "serve", str(directory / "registry.yaml")])
-        group.start(
-            "index",
-            [
-                python,
-                "-m",
-                "pypiserver",
-                "run",
-                "-i",
-                "127.0.0.1",
-                "-p",
-                str(index),
-                *anonymous,
-                str(directory / "packages"),
-            ],
-        )
-        group.start("downloads", [python, "-m", "http.server", "--bind", "127.0.0.1", "-d", str(dist), str(downloads)])
-        for port in (registry, index, downloads):
-            _accepts(port, directory)
+        ports = [_started(group, each.__name__, each) for each in (registry, index, downloads)]
         yield Places(
-            f"127.0.0.1:{registry}", f"http://127.0.0.1:{index}", f"http://127.0.0.1:{downloads}", directory / "ca.crt"
+            f"127.0.0.1:{ports[0]}",
+            f"http://127.0.0.1:{ports[1]}",
+            f"http://127.0.0.1:{ports[2]}",
+            directory / "ca.crt",
         )
     finally:
         group.stop()
 
 
-def _accepts(port: int, logs: Path) -> None:
+def _started(group: Group, name: str, command: Callable[[int], Sequence[str]]) -> int:
+    """Start a server and return its port once it accepts connections; with another port if this one was taken."""
     deadline = time.monotonic() + _DEADLINE_S
     while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-            return
-        assert time.monotonic() < deadline, "\n".join(each.read_text()[-2000:] for each in logs.glob("*.log"))
-        time.sleep(0.05)
+        port = free_port()
+        server = group.start(name, command(port))
+        while server.is_running():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                return port
+            assert time.monotonic() < deadline, server.tail()
+            time.sleep(0.05)
+        assert "in use" in server.output(), server.tail()
 
 
 @dataclass(frozen=True)
