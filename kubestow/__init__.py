@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from kubestow.cluster import Cluster
     from kubestow.result import Answer, Result
-    from kubestow.simulation import ConfigErrors, InputError, Options, PluginLoadError, simulate
+    from kubestow.simulation import ConfigErrors, InputError, Options, PluginLoadError, ReplayAnswer, replay, simulate
     from scheduler import __version__
 
 __all__ = [
@@ -21,8 +21,10 @@ __all__ = [
     "InputError",
     "Options",
     "PluginLoadError",
+    "ReplayAnswer",
     "Result",
     "__version__",
+    "replay",
     "simulate",
 ]
 
@@ -33,8 +35,10 @@ _MODULES: Final = {
     "InputError": "kubestow.simulation",
     "Options": "kubestow.simulation",
     "PluginLoadError": "kubestow.simulation",
+    "ReplayAnswer": "kubestow.simulation",
     "Result": "kubestow.result",
     "__version__": "scheduler",
+    "replay": "kubestow.simulation",
     "simulate": "kubestow.simulation",
 }
 

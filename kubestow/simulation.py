@@ -21,12 +21,14 @@ from scheduler.config.errors import ConfigErrors, PluginLoadError
 from scheduler.config.types import Configuration
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
 from scheduler.profiles.build import build_profiles
+from simulator.replay.answer import ReplayAnswer
+from simulator.replay.command import REPLAYS_MAX, Candidate, ReplayArguments, replay_of
 from simulator.simulate import DEFAULT_SEED, ReadOptions, SimulateArguments, daemons, outcome_of
 from simulator.simulate.answer import answer
 from simulator.simulate.input.complete import complete
 from simulator.simulate.input.manifests import Found, InputError, Level, from_values, load as load_files
 
-__all__ = ["ConfigErrors", "Input", "InputError", "Options", "PluginLoadError", "simulate"]
+__all__ = ["ConfigErrors", "Input", "InputError", "Options", "PluginLoadError", "ReplayAnswer", "replay", "simulate"]
 
 Input: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a file or directory with manifests, or one manifest. A List is a manifest, too."""
@@ -84,6 +86,40 @@ def simulate(  # noqa: PLR0913 (the options of the command)
     return Result(
         answer(_outside_of_event_loop(lambda: outcome_of(cluster, daemon_for, options, version=version, seed=seed)))
     )
+
+
+def replay(
+    recording: str | os.PathLike[str],
+    *configs: str | os.PathLike[str] | Mapping[str, Any] | None,
+    scheduler_names: Sequence[str] = (),
+    version: str = DEFAULT_VERSION,
+    seed: int = DEFAULT_SEED,
+    pool_label: str = "",
+) -> ReplayAnswer:
+    """Replay a recording under one or two configurations as `kubestow replay` does, and return its answer.
+
+    `configs` are KubeSchedulerConfigurations or their paths; without one the default is used. `scheduler_names` are the
+    recorded schedulers whose pods are replayed, by default those with the names of the profiles. The answer has the fields of
+    docs/replay.schema.json. Raises InputError for a file that cannot be replayed, and otherwise as `simulate`.
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+    if len(configs) > REPLAYS_MAX:
+        raise ValueError(f"configs: at most {REPLAYS_MAX} are compared, got {len(configs)}")
+    candidates = []
+    for config in configs or (None,):
+        configuration = _configuration(config, version)
+        build_profiles(configuration)
+        name = "" if config is None or isinstance(config, Mapping) else os.fspath(config)
+        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
+        candidates.append(
+            Candidate(name, version, daemon_for, tuple(each.scheduler_name for each in configuration.profiles))
+        )
+    arguments = ReplayArguments(
+        os.fspath(recording), candidates, tuple(scheduler_names), seed=seed, pool_label=pool_label
+    )
+    _quiet_logs()
+    return _outside_of_event_loop(lambda: replay_of(arguments))
 
 
 def _configuration(config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str) -> Configuration:

@@ -24,7 +24,13 @@ DRAWN = """[...document.querySelectorAll("canvas")].map((each) => {
 def answer(tmp_path_factory: pytest.TempPathFactory) -> ReplayAnswer:
     path = tmp_path_factory.mktemp("history") / "a.gz"
     arrivals = [(at * 20, "ADDED", a_pod(f"p{at}", "3" if at else "2")) for at in range(5)]
-    events = [(0, "ADDED", a_node("n", pool="a")), (0, "ADDED", a_node("m", pool="b")), SYNCED, *arrivals, (4000, "ADDED", obj("Namespace", "end"))]
+    events = [
+        (0, "ADDED", a_node("n", pool="a")),
+        (0, "ADDED", a_node("m", pool="b")),
+        SYNCED,
+        *arrivals,
+        (4000, "ADDED", obj("Namespace", "end")),
+    ]
     asked = arguments(history(path, events))
     return replay(path, candidates=[*asked.candidates, *asked.candidates], pool_label="pool")
 
@@ -51,7 +57,14 @@ async def test_charts_are_drawn(
         drawn = await page.value(DRAWN)
         assert all(drawn)
         titles = await page.value("[...document.querySelectorAll('h3')].map((each) => each.innerText)")
-        assert {"cpu", "cpu in a", "cpu in b", "memory", "pods that wait", "share of pods that waited at most so long"} <= set(titles)
+        assert {
+            "cpu",
+            "cpu in a",
+            "cpu in b",
+            "memory",
+            "pods that wait",
+            "share of pods that waited at most so long",
+        } <= set(titles)
         assert any(title.startswith("pods refused") for title in titles)
         sums = await page.text("#sums")
         assert "recorded" in sums

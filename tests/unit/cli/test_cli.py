@@ -287,7 +287,18 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr()
     assert said.err == ""
-    for word in ("run", "simulate", "check-config", "record", "replay", "explain", "what-if", "completion", "version", "exit codes:"):
+    for word in (
+        "run",
+        "simulate",
+        "check-config",
+        "record",
+        "replay",
+        "explain",
+        "what-if",
+        "completion",
+        "version",
+        "exit codes:",
+    ):
         assert word in said.out
 
 

@@ -70,9 +70,7 @@ def run_a(answer: ReplayAnswer) -> RunAnswer:
 
 def times(run: RunAnswer) -> dict[str, tuple[float | None, str, float | None]]:
     """Name → seconds until the Binding, node, and end, in whole seconds."""
-    return {
-        pod.pod.partition("/")[2]: (_whole(pod.waited_s), pod.node, _whole(pod.ended_s)) for pod in run.pods
-    }
+    return {pod.pod.partition("/")[2]: (_whole(pod.waited_s), pod.node, _whole(pod.ended_s)) for pod in run.pods}
 
 
 def _whole(seconds: float | None) -> float | None:

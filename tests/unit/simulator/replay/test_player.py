@@ -66,7 +66,9 @@ def test_a_pod_runs_as_long_as_it_did_from_its_binding_on(tmp_path: Path) -> Non
     pytest.param([(10, "ADDED", a_pod("f", "4", scheduler="other", node="n"))], {}, id="a node that is full refuses a pod of another scheduler"),
 ])  # fmt: skip
 def test_rules(tmp_path: Path, events: list[tuple[float, str, Object | None]], expected: Object) -> None:
-    answer = replay(history(tmp_path / "a.gz", [(0, "ADDED", NODE), (0, "ADDED", a_pod("first")), SYNCED, *events, END]))
+    answer = replay(
+        history(tmp_path / "a.gz", [(0, "ADDED", NODE), (0, "ADDED", a_pod("first")), SYNCED, *events, END])
+    )
 
     run = run_a(answer)
     assert run.problems == []
@@ -117,11 +119,30 @@ def test_a_preempted_pod_arrives_again(tmp_path: Path) -> None:
 
 def test_volumes_are_bound_again(tmp_path: Path) -> None:
     """The recorded volume, node and binding do not matter: the claim gets a volume where the pod goes."""
-    storage = obj("StorageClass", "fast", api="storage.k8s.io/v1", provisioner="csi.example.com", volumeBindingMode="WaitForFirstConsumer")
+    storage = obj(
+        "StorageClass",
+        "fast",
+        api="storage.k8s.io/v1",
+        provisioner="csi.example.com",
+        volumeBindingMode="WaitForFirstConsumer",
+    )
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
     claim = obj("PersistentVolumeClaim", "data", namespace="default", spec=spec)
-    done = {"annotations": {"volume.kubernetes.io/selected-node": "gone", "pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}}
-    bound = obj("PersistentVolumeClaim", "data", namespace="default", metadata=done, spec=spec | {"volumeName": "pv-1"}, status={"phase": "Bound"})
+    done = {
+        "annotations": {
+            "volume.kubernetes.io/selected-node": "gone",
+            "pv.kubernetes.io/bind-completed": "yes",
+            "pv.kubernetes.io/bound-by-controller": "yes",
+        }
+    }
+    bound = obj(
+        "PersistentVolumeClaim",
+        "data",
+        namespace="default",
+        metadata=done,
+        spec=spec | {"volumeName": "pv-1"},
+        status={"phase": "Bound"},
+    )
     made = {"annotations": {"pv.kubernetes.io/provisioned-by": "csi.example.com"}}
     volume = obj("PersistentVolume", "pv-1", metadata=made, spec={"capacity": {"storage": "1Gi"}, "storageClassName": "fast",
         "claimRef": {"namespace": "default", "name": "data", "uid": "persistentvolumeclaim-data"}})  # fmt: skip
@@ -145,24 +166,53 @@ def test_volumes_are_bound_again(tmp_path: Path) -> None:
 def test_devices_are_allocated_again(tmp_path: Path) -> None:
     driver, resource = "gpu.example.com", "resource.k8s.io/v1"
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
-    slice_ = obj("ResourceSlice", "s", api=resource, spec={"driver": driver, "pool": pool, "nodeName": "n", "devices": [{"name": "gpu-0"}]})
+    slice_ = obj(
+        "ResourceSlice",
+        "s",
+        api=resource,
+        spec={"driver": driver, "pool": pool, "nodeName": "n", "devices": [{"name": "gpu-0"}]},
+    )
     device_class = obj("DeviceClass", "gpu", api=resource, spec={"selectors": [{"cel": {"expression": "true"}}]})
 
     def claim(pod: str, **status: Any) -> Object:
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"pod-{pod}", "controller": True}
         request = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
-        found = obj("ResourceClaim", f"{pod}-c", api=resource, namespace="default", metadata={"ownerReferences": [owner]}, spec={"devices": {"requests": [request]}})
+        found = obj(
+            "ResourceClaim",
+            f"{pod}-c",
+            api=resource,
+            namespace="default",
+            metadata={"ownerReferences": [owner]},
+            spec={"devices": {"requests": [request]}},
+        )
         return found | ({"status": status} if status else {})
 
     def pod(name: str, **more: Any) -> Object:
         found = a_pod(name, resourceClaims=[{"name": "c", "resourceClaimTemplateName": "t"}], **more)
-        return found | {"status": found["status"] | {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": f"{name}-c"}]}}
+        return found | {
+            "status": found["status"] | {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": f"{name}-c"}]}
+        }
 
     elsewhere = {"devices": {"results": [{"request": "r", "driver": driver, "pool": "x", "device": "gpu-9"}]}}
-    events: list[tuple[float, str, Object | None]] = [(0, "ADDED", NODE), (0, "ADDED", slice_), (0, "ADDED", device_class), SYNCED]
+    events: list[tuple[float, str, Object | None]] = [
+        (0, "ADDED", NODE),
+        (0, "ADDED", slice_),
+        (0, "ADDED", device_class),
+        SYNCED,
+    ]
     for name, at in (("a", 10), ("b", 20)):
-        events += [(at, "ADDED", pod(name)), (at, "ADDED", claim(name)), (at, "MODIFIED", claim(name, allocation=elsewhere)), (at, "MODIFIED", pod(name, node="x"))]
-    events += [(110, "DELETED", gone(pod("a"))), (110, "DELETED", gone(claim("a"))), (220, "DELETED", gone(pod("b"))), END]
+        events += [
+            (at, "ADDED", pod(name)),
+            (at, "ADDED", claim(name)),
+            (at, "MODIFIED", claim(name, allocation=elsewhere)),
+            (at, "MODIFIED", pod(name, node="x")),
+        ]
+    events += [
+        (110, "DELETED", gone(pod("a"))),
+        (110, "DELETED", gone(claim("a"))),
+        (220, "DELETED", gone(pod("b"))),
+        END,
+    ]
     run = run_a(replay(history(tmp_path / "a.gz", events)))
 
     assert run.problems == []
@@ -179,7 +229,9 @@ def a_day(path: Path) -> Path:
         pod, bound = a_pod(f"p{at}", size, priority=priority), a_pod(f"p{at}", size, node="x", priority=priority)
         rows += [(at * 5, "ADDED", pod), (at * 5 + 1, "MODIFIED", bound), (at * 5 + 31 + at % 50, "DELETED", gone(pod))]
     rows.sort(key=lambda row: row[0])
-    nodes: list[tuple[float, str, Object | None]] = [(0, "ADDED", a_node(f"n{at}", zone=f"z{at % 2}")) for at in range(4)]
+    nodes: list[tuple[float, str, Object | None]] = [
+        (0, "ADDED", a_node(f"n{at}", zone=f"z{at % 2}")) for at in range(4)
+    ]
     return history(path, [*nodes, SYNCED, *rows, END])
 
 
@@ -197,7 +249,9 @@ def test_every_pod_is_decided_and_no_node_is_overcommitted(tmp_path: Path) -> No
     assert run.problems == []
     assert run.arrived == run.bound + run.waiting == 100 + run.restarted
     assert run.waiting == 0
-    assert {(each.name, each.pool) for each in run.use} == {(n, p) for n in ("cpu", "memory", "pods") for p in ("", "z0", "z1")}
+    assert {(each.name, each.pool) for each in run.use} == {
+        (n, p) for n in ("cpu", "memory", "pods") for p in ("", "z0", "z1")
+    }
     assert all(use.peak <= 1 for use in run.use)
     assert sum(run.intervals["bound"]) == run.bound
     assert run.wait.distribution[-1].pods == run.bound
@@ -217,7 +271,11 @@ def test_two_configurations(tmp_path: Path) -> None:
     def candidate(strategy: str) -> Candidate:
         args = {"scoringStrategy": {"type": strategy, "resources": [{"name": "cpu", "weight": 1}]}}
         profile = {"schedulerName": "kubestow", "pluginConfig": [{"name": "NodeResourcesFit", "args": args}]}
-        document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [profile]}
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [profile],
+        }
         found = load.parse(json.dumps(document), source="config", feature_gates=load.gates_on({}, "1.37"))
         return Candidate(strategy, "1.37", daemons(lambda _: found, is_long=True), ("kubestow",))
 
@@ -226,7 +284,11 @@ def test_two_configurations(tmp_path: Path) -> None:
     answer = replay(path, candidates=[candidate("LeastAllocated"), candidate("MostAllocated")])
 
     nodes = [sorted(node for _, node, _ in times(run).values()) for run in answer.runs[1:]]
-    assert [(run.name, run.config) for run in answer.runs] == [("recorded", ""), ("A", "LeastAllocated"), ("B", "MostAllocated")]
+    assert [(run.name, run.config) for run in answer.runs] == [
+        ("recorded", ""),
+        ("A", "LeastAllocated"),
+        ("B", "MostAllocated"),
+    ]
     assert nodes[0] == ["m", "m", "n", "n"]
     assert len(set(nodes[1])) == 1
 
@@ -242,7 +304,9 @@ def test_the_name_of_another_scheduler(tmp_path: Path) -> None:
 
 def test_an_event_that_the_server_refuses_is_reported(tmp_path: Path) -> None:
     odd = obj("ResourceSlice", "s", api="resource.k8s.io/v1", spec={"driver": "d"})
-    answer = replay(history(tmp_path / "a.gz", [(0, "ADDED", NODE), SYNCED, (5, "ADDED", odd), (10, "ADDED", a_pod("p")), END]))
+    answer = replay(
+        history(tmp_path / "a.gz", [(0, "ADDED", NODE), SYNCED, (5, "ADDED", odd), (10, "ADDED", a_pod("p")), END])
+    )
 
     run = run_a(answer)
     assert run.refused_events == 1
@@ -251,7 +315,10 @@ def test_an_event_that_the_server_refuses_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_speed_takes_real_time(tmp_path: Path) -> None:
-    path = history(tmp_path / "a.gz", [(0, "ADDED", NODE), SYNCED, (10, "ADDED", a_pod("p")), (20, "ADDED", obj("Namespace", "end"))])
+    path = history(
+        tmp_path / "a.gz",
+        [(0, "ADDED", NODE), SYNCED, (10, "ADDED", a_pod("p")), (20, "ADDED", obj("Namespace", "end"))],
+    )
     answer = replay(path, speed=200.0)
 
     assert times(run_a(answer)) == {"p": (0, "n", None)}

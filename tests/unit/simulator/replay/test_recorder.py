@@ -28,7 +28,9 @@ Object = dict[str, Any]
 Steps = Callable[[ApiServer, SimulatedClock], Awaitable[None]]
 
 
-def recorded(path: Path, steps: Steps, *, before: Callable[[ApiServer], object] = lambda _: None, **options: Any) -> str:
+def recorded(
+    path: Path, steps: Steps, *, before: Callable[[ApiServer], object] = lambda _: None, **options: Any
+) -> str:
     """Record a server while `steps` run, in virtual time. Return why the recording ended."""
     loop = VirtualLoop()
     clock = SimulatedClock(loop, wall_at_start=1.78e9)
@@ -61,7 +63,11 @@ def recorded(path: Path, steps: Steps, *, before: Callable[[ApiServer], object] 
 
 def events(path: Path, kind: str) -> list[tuple[str, str]]:
     """Type and name of the events of this kind after the first state, which is "|"."""
-    found = [(each.type, each.name) if each else ("|", "") for each in RecordingReader(str(path)).events() if not each or each.kind == kind]
+    found = [
+        (each.type, each.name) if each else ("|", "")
+        for each in RecordingReader(str(path)).events()
+        if not each or each.kind == kind
+    ]
     return found[found.index(("|", "")) + 1 :]
 
 
@@ -82,7 +88,11 @@ def test_the_first_state_and_changes(tmp_path: Path) -> None:
         server.delete("pods", "new", grace_s=0)
 
     recorded(tmp_path / "a.gz", steps, before=some)
-    first = [(each.kind, each.name) for each in RecordingReader(str(tmp_path / "a.gz")).events() if each and each.name in {"n", "old"}]
+    first = [
+        (each.kind, each.name)
+        for each in RecordingReader(str(tmp_path / "a.gz")).events()
+        if each and each.name in {"n", "old"}
+    ]
     assert sorted(first) == [("Node", "n"), ("Pod", "old")]
     assert events(tmp_path / "a.gz", "Pod") == [
         ("ADDED", "new"),
@@ -90,7 +100,9 @@ def test_the_first_state_and_changes(tmp_path: Path) -> None:
         ("MODIFIED", "new"),  # its deletion begins
         ("DELETED", "new"),
     ]
-    *_, added, bound, _, gone = (each for each in RecordingReader(str(tmp_path / "a.gz")).events() if each and each.name == "new")
+    *_, added, bound, _, gone = (
+        each for each in RecordingReader(str(tmp_path / "a.gz")).events() if each and each.name == "new"
+    )
     assert "nodeName" not in added.value()["spec"]
     assert bound.value()["spec"]["nodeName"] == "n"
     assert gone.at_s - bound.at_s == pytest.approx(5, abs=0.1)
@@ -115,7 +127,10 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
         some(server)
         manifest = pod("p").obj()
         manifest["spec"]["containers"][0] |= {"env": [{"name": "A", "value": secret}], "args": [secret]}
-        manifest["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": secret, "mine": secret}
+        manifest["metadata"]["annotations"] = {
+            "kubectl.kubernetes.io/last-applied-configuration": secret,
+            "mine": secret,
+        }
         server.create("pods", manifest)
 
     async def steps(server: ApiServer, clock: SimulatedClock) -> None:
@@ -129,7 +144,9 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
     assert secret not in gzip.decompress((tmp_path / "a.gz").read_bytes()).decode()
 
 
-@pytest.mark.parametrize("is_compacted", [pytest.param(True, id="410: the history is compacted"), pytest.param(False, id="a cut connection")])
+@pytest.mark.parametrize(
+    "is_compacted", [pytest.param(True, id="410: the history is compacted"), pytest.param(False, id="a cut connection")]
+)
 def test_a_broken_watch_loses_nothing(tmp_path: Path, is_compacted: bool) -> None:
     async def steps(server: ApiServer, clock: SimulatedClock) -> None:
         server.create("pods", pod("before").obj())
@@ -194,7 +211,6 @@ async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="127"):
         await record(options, clock=SystemClock())
     assert not (tmp_path / "a.gz").exists()
-
 
 
 def config(folder: Path, url: str) -> str:

@@ -109,7 +109,9 @@ def without_dropped(value: Any) -> Any:
 def test_the_scheduler_decodes_the_same(kind: str) -> None:
     decoder, clean = RECORDED[kind].decoder(), without_dropped(CASES[kind])
 
-    before, after = (decoder.decode(msgspec.json.encode(each)) for each in (clean, without_dropped(reduced(kind, CASES[kind]))))
+    before, after = (
+        decoder.decode(msgspec.json.encode(each)) for each in (clean, without_dropped(reduced(kind, CASES[kind])))
+    )
     assert not isinstance(before, Broken)
     assert before == after
 

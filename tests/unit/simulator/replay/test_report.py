@@ -7,12 +7,12 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
+import kubestow
 from scheduler.cli import main as cli
 from simulator.replay.answer import ReplayAnswer, as_json
 from simulator.replay.report import as_html, as_table, duration
@@ -29,7 +29,13 @@ SCHEMA = Path(__file__).parents[4] / "docs" / "replay.schema.json"
 def answer(tmp_path_factory: pytest.TempPathFactory) -> ReplayAnswer:
     path = tmp_path_factory.mktemp("history") / "a.gz"
     big = a_pod("big", "9")
-    events = [(0, "ADDED", a_node("n")), SYNCED, (10, "ADDED", a_pod("p")), (20, "ADDED", big), (500, "ADDED", obj("Namespace", "end"))]
+    events = [
+        (0, "ADDED", a_node("n")),
+        SYNCED,
+        (10, "ADDED", a_pod("p")),
+        (20, "ADDED", big),
+        (500, "ADDED", obj("Namespace", "end")),
+    ]
     return replay(history(path, events))
 
 
@@ -73,7 +79,7 @@ def test_the_page_loads_nothing(answer: ReplayAnswer) -> None:
     found = Links()
     found.feed(page)
 
-    assert (found.loaded, found.scripts) == ([], 3)
+    assert (found.loaded, found.scripts) == ([], 4)
     assert "The MIT License (MIT)" in page
     assert "Copyright (c) 2022 Leon Sorokin" in page
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
@@ -86,11 +92,13 @@ def test_the_page_loads_nothing(answer: ReplayAnswer) -> None:
 def test_hostile_names_stay_texts(answer: ReplayAnswer) -> None:
     run = answer.runs[-1]
     pods = [msgspec.structs.replace(each, pod=HOSTILE, message=HOSTILE) for each in run.pods]
-    odd = msgspec.structs.replace(answer, runs=[*answer.runs[:-1], msgspec.structs.replace(run, pods=pods, config=HOSTILE)])
+    odd = msgspec.structs.replace(
+        answer, runs=[*answer.runs[:-1], msgspec.structs.replace(run, pods=pods, config=HOSTILE)]
+    )
 
     found = Links()
     found.feed(as_html(odd).decode())
-    assert (found.loaded, found.scripts) == ([], 3)
+    assert (found.loaded, found.scripts) == ([], 4)
 
 
 @pytest.mark.parametrize(("seconds", "text"), [
@@ -132,12 +140,21 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, page = history(tmp_path / "a.gz", [(0, "ADDED", a_node("n")), SYNCED, (5, "ADDED", a_pod("p"))]), tmp_path / "a.html"
-    code, out, err = run(capsys, str(file), "--emulated-version=1.37", "--emulated-version=1.36", f"--html={page}", "-o", "json")
+    file, page = (
+        history(tmp_path / "a.gz", [(0, "ADDED", a_node("n")), SYNCED, (5, "ADDED", a_pod("p"))]),
+        tmp_path / "a.html",
+    )
+    code, out, err = run(
+        capsys, str(file), "--emulated-version=1.37", "--emulated-version=1.36", f"--html={page}", "-o", "json"
+    )
 
     found = json.loads(out)
     assert (code, err) == (0, "")
-    assert [(each["name"], each["version"], each["bound"]) for each in found["runs"]] == [("recorded", "", 0), ("A", "1.37", 1), ("B", "1.36", 1)]
+    assert [(each["name"], each["version"], each["bound"]) for each in found["runs"]] == [
+        ("recorded", "", 0),
+        ("A", "1.37", 1),
+        ("B", "1.36", 1),
+    ]
     assert page.read_bytes().startswith(b"<!doctype html>")
 
 
@@ -147,7 +164,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pytest.param(["/nowhere"], 2, "kubestow replay: /nowhere: No such file", id="no file"),
     pytest.param(["{file}", "--scheduler-name=x"], 2, "no pod of x arrives in the recording", id="no such scheduler"),
 ])  # fmt: skip
-def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int, expected: str) -> None:
+def test_mistakes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], code: int, expected: str
+) -> None:
     file = history(tmp_path / "a.gz", [(0, "ADDED", a_node("n")), SYNCED, (5, "ADDED", a_pod("p"))])
     found = run(capsys, *(each.replace("{file}", str(file)) for each in argv))
 
@@ -176,3 +195,12 @@ def test_a_cut_recording_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "warning: the recording ends abruptly" in err
 
 
+def test_the_library_returns_the_same_answer(tmp_path: Path) -> None:
+    file = history(tmp_path / "a.gz", [(0, "ADDED", a_node("n")), SYNCED, (5, "ADDED", a_pod("p"))])
+    found = kubestow.replay(file, version="1.37")
+
+    assert as_json(found) == as_json(replay(file))
+    with pytest.raises(ValueError, match="at most 2 are compared"):
+        kubestow.replay(file, None, None, None)
+    with pytest.raises(ValueError, match="version: 'x' is unknown"):
+        kubestow.replay(file, version="x")
