@@ -15,7 +15,7 @@ from tests.deploy import tools
 from tests.page.browser import Browser, opened
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "replay.png"
-_SHOWN: Final = ("cpu", "gpu.example.com", "pods that wait", "share of pods that waited at most so long")
+_SHOWN: Final = ("cpu", "gpu.example.com", "pods that wait", "share of pods that waited at most this time")
 _KEEP: Final = f"""
 const shown = {list(_SHOWN)};
 for (const each of document.querySelectorAll("figure")) if (!shown.includes(each.querySelector("h3").innerText)) each.remove();

@@ -63,7 +63,7 @@ async def test_charts_are_drawn(
             "cpu in b",
             "memory",
             "pods that wait",
-            "share of pods that waited at most so long",
+            "share of pods that waited at most this time",
         } <= set(titles)
         assert any(title.startswith("pods refused") for title in titles)
         sums = await page.text("#sums")
