@@ -17,7 +17,9 @@ if TYPE_CHECKING:
         NodesNeededAnswer,
         Options,
         PluginLoadError,
+        ReplayAnswer,
         nodes_needed,
+        replay,
         simulate,
     )
     from scheduler import __version__
@@ -30,9 +32,11 @@ __all__ = [
     "NodesNeededAnswer",
     "Options",
     "PluginLoadError",
+    "ReplayAnswer",
     "Result",
     "__version__",
     "nodes_needed",
+    "replay",
     "simulate",
 ]
 
@@ -44,9 +48,11 @@ _MODULES: Final = {
     "NodesNeededAnswer": "kubestow.simulation",
     "Options": "kubestow.simulation",
     "PluginLoadError": "kubestow.simulation",
+    "ReplayAnswer": "kubestow.simulation",
     "Result": "kubestow.result",
     "__version__": "scheduler",
     "nodes_needed": "kubestow.simulation",
+    "replay": "kubestow.simulation",
     "simulate": "kubestow.simulation",
 }
 

@@ -22,6 +22,8 @@ from scheduler.config.errors import ConfigErrors, PluginLoadError
 from scheduler.config.types import Configuration
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
 from scheduler.profiles.build import build_profiles
+from simulator.replay.answer import ReplayAnswer
+from simulator.replay.command import REPLAYS_MAX, Candidate, ReplayArguments, replay_of
 from simulator.simulate import DEFAULT_SEED, ReadOptions, SimulateArguments, daemons, outcome_of
 from simulator.simulate.answer import Answer, NodesNeededAnswer, answer, nodes_needed_answer
 from simulator.simulate.input.complete import complete
@@ -38,7 +40,9 @@ __all__ = [
     "NodesNeededAnswer",
     "Options",
     "PluginLoadError",
+    "ReplayAnswer",
     "nodes_needed",
+    "replay",
     "simulate",
 ]
 
@@ -180,6 +184,40 @@ class _SimulatedCluster:
         cluster = complete(changed_input.objects)
         outcome = outcome_of(cluster, self._daemon_for, arguments, version=self._version, seed=self._seed)
         return replace(outcome, abandoned=changed_input.abandoned)
+
+
+def replay(
+    recording: str | os.PathLike[str],
+    *configs: str | os.PathLike[str] | Mapping[str, Any] | None,
+    scheduler_names: Sequence[str] = (),
+    version: str = DEFAULT_VERSION,
+    seed: int = DEFAULT_SEED,
+    pool_label: str = "",
+) -> ReplayAnswer:
+    """Replay a recording under one or two configurations as `kubestow replay` does, and return its answer.
+
+    `configs` are KubeSchedulerConfigurations or their paths; without one the default is used. `scheduler_names` are the
+    recorded schedulers whose pods are replayed, by default those with the names of the profiles. The answer has the fields of
+    docs/replay.schema.json. Raises InputError for a file that cannot be replayed, and otherwise as `simulate`.
+    """
+    if version not in VERSIONS:
+        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+    if len(configs) > REPLAYS_MAX:
+        raise ValueError(f"configs: at most {REPLAYS_MAX} are compared, got {len(configs)}")
+    candidates = []
+    for config in configs or (None,):
+        configuration = _configuration(config, version)
+        build_profiles(configuration)
+        name = "" if config is None or isinstance(config, Mapping) else os.fspath(config)
+        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
+        candidates.append(
+            Candidate(name, version, daemon_for, tuple(each.scheduler_name for each in configuration.profiles))
+        )
+    arguments = ReplayArguments(
+        os.fspath(recording), candidates, tuple(scheduler_names), seed=seed, pool_label=pool_label
+    )
+    _quiet_logs()
+    return _outside_of_event_loop(lambda: replay_of(arguments))
 
 
 def _configuration(config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str) -> Configuration:

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 
-_REPLAYS_MAX: Final = 2
-"""Configurations that one call of `replay` compares."""
-
 
 class CommandError(Exception):
     """The command is refused or failed. The message is for the user; it may have several lines."""
@@ -432,12 +429,13 @@ def _record(arguments: argparse.Namespace) -> int:
 
 def _replay(arguments: argparse.Namespace) -> int:
     files, versions = arguments.config or [None], arguments.emulated_version or [DEFAULT_VERSION]
+    from simulator.replay import command
+
     runs = max(len(files), len(versions))
-    if runs > _REPLAYS_MAX or min(len(files), len(versions)) not in {1, runs}:
+    if runs > command.REPLAYS_MAX or min(len(files), len(versions)) not in {1, runs}:
         print("kubestow replay: --config and --emulated-version: give each of them at most twice", file=sys.stderr)
         return 2
     from scheduler.metrics import logs
-    from simulator.replay import command
     from simulator.simulate import daemons
 
     candidates = []

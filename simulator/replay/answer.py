@@ -46,7 +46,7 @@ class RecordingAnswer(_Piece, frozen=True):
 
 
 class WaitBound(_Piece, frozen=True):
-    """How many pods waited at most so long."""
+    """The number of pods that waited at most this time."""
 
     at_most_s: float
     pods: Count

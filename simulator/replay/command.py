@@ -27,9 +27,11 @@ from simulator.simulate import DaemonFor
 from simulator.simulate.input.sources import InputError
 from simulator.simulate.report import ReportConsole
 
-__all__ = ["Candidate", "RecordOptions", "ReplayArguments", "record_main", "replay_main", "replay_of"]
+__all__ = ["REPLAYS_MAX", "Candidate", "RecordOptions", "ReplayArguments", "record_main", "replay_main", "replay_of"]
 
 _NAMES: Final = ("A", "B")
+REPLAYS_MAX: Final = len(_NAMES)
+"""Configurations that one call compares."""
 
 
 @dataclass(frozen=True, slots=True)

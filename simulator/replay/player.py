@@ -70,7 +70,7 @@ class _Played:
 
 @dataclass(slots=True)
 class Player:
-    """Writes the history to the server. `start`, then `play` for each event in order.
+    """Writes the history to the server. Call `load`, then `play` for each event in order.
 
     `scheduler_names` maps the recorded names of schedulers that are replayed to names of the replay.
     """
@@ -98,6 +98,11 @@ class Player:
     def at_s(self) -> float:
         """Return the time of the recording."""
         return self.clock.now() - self.began_s
+
+    def is_replayed(self, uid: str) -> bool:
+        """Return whether the scheduler under test has to find a node for the pod."""
+        played = self._pods.get(uid)
+        return played is not None and played.history is not None
 
     # -- the first state -----------------------------------------------------------------------------------------------
 

@@ -127,11 +127,8 @@ def replayed(
 async def _replay(  # noqa: PLR0917 (the parts of one replay)
     path: str, history: History, rules: ReplayRules, daemon_for: DaemonFor, clock: Clock, progress: Progress
 ) -> Measured:
-    names = frozenset(rules.scheduler_names.values())
-    bound_before = {uid for uid, pod in history.pods.items() if pod.was_bound}
-
     def is_replayed(pod: dict[str, Any]) -> bool:
-        return pod["spec"].get("schedulerName") in names and pod["metadata"]["uid"] not in bound_before
+        return player.is_replayed(pod["metadata"]["uid"])
 
     groups = (version for kind, version in zip(KINDS, GROUPS) if kind in history.kinds)
     server = ApiServer(clock=clock, rng=random.Random(rules.seed), served=(*LIKE_1_37, *groups))
