@@ -117,7 +117,9 @@ def _contexts(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     found: list[str] = []
     files = getattr(parsed_args, "kubeconfig", None) or os.environ.get("KUBECONFIG") or "~/.kube/config"
     for file in files.split(os.pathsep):
-        with contextlib.suppress(OSError, yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(
+            OSError, yaml.YAMLError, TypeError, KeyError, ValueError, RuntimeError
+        ):  # no such file, or none
             text = Path(file).expanduser().read_text(encoding="utf-8")
             found += [str(each["name"]) for each in yaml.safe_load(text)["contexts"]]
     return found
