@@ -1,4 +1,4 @@
-"""The JSON of `kubestow status -o json` and `kubestow queue -o json` as types (docs/operations.md)."""
+"""The JSON of `kubestow status -o json` and `kubestow queue -o json` as types (docs/commands.md)."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -64,6 +65,8 @@ def bugreport(arguments: argparse.Namespace) -> int:
         await report.collect()
         return report
 
+    if arguments.output_file and Path(arguments.output_file).exists():
+        return fail(arguments, f"--output-file: {arguments.output_file}: File exists; name another file", 1)
     report = answered(arguments, collected)
     if isinstance(report, int):
         return report
@@ -133,6 +136,10 @@ class _Report:
     async def _pages(self, limit_s: float) -> None:
         pages = await read_pages(self.client, tuple(_PAGES), limit_s=limit_s)
         self.has_read = True
+        wall_s = self.client.clock.wall()
+        status = status_of(pages)
+        self.archive.add_text("status.txt", "kubestow status", status_text(status, wall_s))
+        self.archive.add_text("status.json", "kubestow status -o json", as_json(status))
         for path, (name, title) in _PAGES.items():
             if path in pages.missing:
                 self._lacks(name, pages.missing[path])
@@ -140,10 +147,6 @@ class _Report:
                 self.archive.add_text(name, title, _shortened_cache(pages.texts[path]))
             else:
                 self.archive.add_text(name, title, pages.texts[path])
-        wall_s = self.client.clock.wall()
-        status = status_of(pages)
-        self.archive.add_text("status.txt", "kubestow status", status_text(status, wall_s))
-        self.archive.add_text("status.json", "kubestow status -o json", as_json(status))
         if QUEUE in pages.texts:
             queue = queue_of(pages.texts[QUEUE], wall_s, namespace="", limit=10_000)
             self.archive.add_text("queue.txt", "kubestow queue --limit 10000", queue_text(queue))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from argcomplete.finders import CompletionFinder
 from argcomplete.shell_integration import shellcode
 
 from kubestow.commands.flags import OPERATOR_COMMANDS
+from scheduler.cli.client_flags import label
 from scheduler.cli.closed_pipe import until_closed
 from scheduler.cli.command_parser import CommandParser
 from scheduler.cli.flags import parser
@@ -32,6 +34,8 @@ LIMIT_S: Final = 1.0
 """For names in the cluster. The shell does not react before."""
 NAMES_MAX: Final = 500
 """Names of one kind, in the server's order."""
+_NAME: Final = re.compile(r"[a-z0-9.-]+")
+"""Another name is none, and could mean something to a shell."""
 Completer: TypeAlias = Callable[..., Iterable[str]]
 _BY_METAVAR: Final[dict[str, Completer]] = {
     "FILE": FilesCompleter(),
@@ -90,19 +94,18 @@ def _prepare(whole: CommandParser) -> None:
 
 
 def _nodes(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return [name for _, name in _listed(parsed_args, "/api/v1/nodes")]
+    return [name for _, name in _listed(parsed_args, "nodes")]
 
 
 def _namespaces(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return [name for _, name in _listed(parsed_args, "/api/v1/namespaces")]
+    return [name for _, name in _listed(parsed_args, "namespaces")]
 
 
 def _pods(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     """Return names of pods: with their namespace if the word has one."""
     given, slash, _name = prefix.partition("/")
     namespace = given if slash else _namespace_of(parsed_args)
-    path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/namespaces/{}/pods"
-    return [f"{found}/{name}" if slash else name for found, name in _listed(parsed_args, path)]
+    return [f"{found}/{name}" if slash else name for found, name in _listed(parsed_args, "pods", namespace)]
 
 
 def _namespace_of(parsed_args: argparse.Namespace) -> str:
@@ -117,7 +120,8 @@ def _contexts(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     found: list[str] = []
     files = getattr(parsed_args, "kubeconfig", None) or os.environ.get("KUBECONFIG") or "~/.kube/config"
     for file in files.split(os.pathsep):
-        with contextlib.suppress(OSError, yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError, RecursionError):
+        # The file is missing, or it is no kubeconfig.
+        with contextlib.suppress(OSError, yaml.YAMLError, TypeError, KeyError, ValueError, RuntimeError):
             text = Path(file).expanduser().read_text(encoding="utf-8")
             found += [str(each["name"]) for each in yaml.safe_load(text)["contexts"]]
     return found
@@ -138,18 +142,21 @@ _BY_NAME: Final[dict[str, Completer]] = {
 """Argument → what it names."""
 
 
-def _listed(parsed_args: argparse.Namespace, path: str) -> list[tuple[str, str]]:
-    """Return namespaces and names of the objects; none if the cluster does not answer in time. `{}` is the namespace."""
+def _listed(parsed_args: argparse.Namespace, kind: str, namespace: str | None = None) -> list[tuple[str, str]]:
+    """Return namespaces and names of the objects; none if the cluster does not answer in time.
+
+    The namespace "" is that of the kubeconfig's context; None is for objects without one.
+    """
     import asyncio
 
     prepare_imports()
     try:
-        return asyncio.run(_list(getattr(parsed_args, "kubeconfig", None), getattr(parsed_args, "context", None), path))
+        return asyncio.run(_list(parsed_args, kind, label(namespace) if namespace else namespace))
     except Exception:  # noqa: BLE001 (a shell shows no errors at the TAB key)
         return []
 
 
-async def _list(kubeconfig: str | None, context: str | None, path: str) -> list[tuple[str, str]]:
+async def _list(parsed_args: argparse.Namespace, kind: str, namespace: str | None) -> list[tuple[str, str]]:
     import asyncio
 
     import msgspec
@@ -159,13 +166,16 @@ async def _list(kubeconfig: str | None, context: str | None, path: str) -> list[
     from scheduler.kube.transport import HttpTransport
     from scheduler.kube.wire import METADATA_LIST
 
+    kubeconfig, context = (getattr(parsed_args, name, None) or None for name in ("kubeconfig", "context"))
     async with asyncio.timeout(LIMIT_S):
-        settings = await load_settings(kubeconfig or None, context=context or None)
+        settings = await load_settings(kubeconfig, context=context)
+        own = f"namespaces/{namespace or settings.namespace or 'default'}/" if namespace is not None else ""
         transport = HttpTransport(settings, clock=SystemClock())
         try:
-            path = path.format(settings.namespace or "default")
-            raw = await transport.get(path, query={"limit": str(NAMES_MAX)}, accept=METADATA_LIST)
+            path, query = f"/api/v1/{own}{kind}", {"limit": str(NAMES_MAX)}
+            raw = await transport.get(path, query=query, accept=METADATA_LIST)
         finally:
             await transport.close()
-    items = msgspec.json.decode(raw)["items"][:NAMES_MAX]
-    return [(str(each["metadata"].get("namespace", "")), str(each["metadata"]["name"])) for each in items]
+    found = (each["metadata"] for each in msgspec.json.decode(raw)["items"][:NAMES_MAX])
+    names = [(str(each.get("namespace", "")), str(each["name"])) for each in found]
+    return [each for each in names if _NAME.fullmatch("".join(each))]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, opened
-from scheduler.cli.leader import LeaseName, NoAnswer
+from scheduler.cli.leader import LeaseName, NoAnswer, one_line
+from scheduler.core.feature_gates import VERSIONS
 from scheduler.metrics import logs
 
 MALFORMED: Final = 3
@@ -229,7 +230,10 @@ def check_plan(arguments: argparse.Namespace) -> None:
 
 
 def running_configuration(arguments: argparse.Namespace) -> tuple[bytes, str, dict[str, bool]]:
-    """Return the scheduler's configuration in JSON, its emulated version and its feature gates. Raises NoAnswer."""
+    """Return the scheduler's configuration in JSON, its emulated version and its feature gates.
+
+    Raises NoAnswer and WrongAddress.
+    """
 
     async def page() -> str:
         async with opened(access(arguments)) as client:
@@ -240,9 +244,14 @@ def running_configuration(arguments: argparse.Namespace) -> tuple[bytes, str, di
         found = json.loads(asyncio.run(page()))
         ours = found["kubestow"]
         gates = {str(gate): value for gate, value in ours["featureGates"].items() if type(value) is bool}
-        return json.dumps(found["componentconfig"]).encode(), str(ours["emulatedVersion"]), gates
+        version = str(ours["emulatedVersion"])
+        if version in VERSIONS:
+            return json.dumps(found["componentconfig"]).encode(), version, gates
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NoAnswer("the answer to GET /configz is no configuration; is the scheduler of this version?") from error
+    raise NoAnswer(
+        f"the scheduler decides as version {one_line(version)}, which this program does not know; use a newer one"
+    )
 
 
 def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:

@@ -515,6 +515,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     import tempfile
 
     from scheduler.cli import cluster_commands
+    from scheduler.cli.debug_request import WrongAddress
     from scheduler.metrics import logs
     from simulator import simulate
 
@@ -524,7 +525,10 @@ def _plan(arguments: argparse.Namespace) -> int:
         return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
     with tempfile.TemporaryDirectory() as directory:
         if not arguments.cluster:
-            _take_configuration(arguments, Path(directory) / "configz.json")
+            try:
+                _take_configuration(arguments, Path(directory) / "configz.json")
+            except WrongAddress as mistake:
+                return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
         configuration, daemon = _simulated(arguments)
         logs.setup("text", cluster_commands.QUIET)
         names = tuple(profile.scheduler_name for profile in configuration.profiles)
@@ -556,8 +560,8 @@ def _take_configuration(arguments: argparse.Namespace, file: Path) -> None:
         running = argparse.Namespace(**vars(arguments))
         running.config, running.emulated_version, running.feature_gates = str(file), version, gates
         running.allow_default_scheduler = True
-        _configuration(running, gates=_gates(running, version))
-    except (NoAnswer, CommandError) as why:
+        _check_plugins(_configuration(running, gates=_gates(running, version)), "the configuration of the scheduler")
+    except (NoAnswer, CommandError, PluginLoadError) as why:
         note = "note: the default configuration is used, because that of the scheduler cannot be"
         print(f"{arguments.prog}: {note} {'read' if isinstance(why, NoAnswer) else 'used'}: {why}", file=sys.stderr)
     else:

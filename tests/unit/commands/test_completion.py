@@ -213,6 +213,7 @@ def found(*words: str) -> list[str]:
         pytest.param(["queue", "--scheduler-namespace", "st"], ["stow"], id="the scheduler's namespace"),
         pytest.param(["status", "--context", ""], ["the-context"], id="contexts"),
         pytest.param(["explain", "../x/"], [], id="no namespace"),
+        pytest.param(["explain", "{0.__class__}/"], [], id="braces"),
     ],
 )
 def test_names_of_the_cluster(cluster: Cluster, words: list[str], names: list[str]) -> None:
@@ -233,6 +234,13 @@ def test_an_answer_that_is_none(cluster: Cluster, body: bytes, capfd: pytest.Cap
 
     assert found("explain", "") == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_names_that_mean_something_to_a_shell_are_left_out(cluster: Cluster) -> None:
+    names = ["a b", "$(x)", "a\nb", "\x1b[2J", "`x`", "ok"]
+    cluster.body = json.dumps({"items": [{"metadata": {"name": name}} for name in names]}).encode()
+
+    assert found("explain", "") == ["ok"]
 
 
 def test_names_are_limited(cluster: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,8 +19,10 @@ import structlog
 from aiohttp import web
 
 from kubestow.commands.flags import OPERATOR_COMMANDS
-from scheduler.cli import kubectl_plugin, main as cli
+from scheduler.cli import cluster_commands, kubectl_plugin, main as cli
 from scheduler.cli.closed_pipe import PIPE_CLOSED
+from scheduler.cli.flags import parser
+from scheduler.cli.leader import NoAnswer
 from scheduler.metrics import logs
 from tests.support.port_forwarding import serving
 
@@ -200,3 +203,46 @@ def test_the_reader_of_the_output_has_gone(daemon: Daemon, command: str) -> None
     os.close(writer)
 
     assert (ran.returncode, ran.stderr) == (PIPE_CLOSED, "")
+
+
+# -- the configuration of a plan -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        pytest.param("<html>", "the answer to GET /configz is no configuration; ", id="a page of another server"),
+        pytest.param("[]", "the answer to GET /configz is no configuration; ", id="a list"),
+        pytest.param('{"kubestow": {}}', "the answer to GET /configz is no configuration; ", id="no gates"),
+        pytest.param("[" * 100_000, "the answer to GET /configz is no configuration; ", id="nested deeply"),
+        pytest.param(
+            '{"componentconfig": {}, "kubestow": {"emulatedVersion": "9.9", "featureGates": {}}}',
+            "the scheduler decides as version 9.9, which this program does not know; ",
+            id="a newer version",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_read(daemon: Daemon, page: str, said: str) -> None:
+    async def answer(_: web.BaseRequest) -> web.Response:
+        return web.Response(text=page)
+
+    daemon.faults["/configz"] = answer
+    arguments = parser().parse_args(["what-if", "--nodes-needed=n", "--server", daemon.url])
+
+    with pytest.raises(NoAnswer, match=f"^{re.escape(said)}"):
+        cluster_commands.running_configuration(arguments)
+
+
+def test_a_wrong_address_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["what-if", "--nodes-needed=n", "--server=foo"]) == 3
+    assert capsys.readouterr().err.startswith("kubestow: --server: expected an address such as ")
+
+
+def test_an_existing_file_is_kept(daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is requested."""
+    file = tmp_path / "report.tar.gz"
+    file.write_text("mine")
+
+    assert cli.main(["bugreport", "--server", daemon.url, "--output-file", str(file)], OPERATOR_COMMANDS) == 1
+    assert capsys.readouterr().err == f"kubestow: --output-file: {file}: File exists; name another file\n"
+    assert (file.read_text(), daemon.requests) == ("mine", [])
