@@ -11,7 +11,8 @@ import pytest
 
 from scheduler.core.clock import SystemClock
 from scheduler.kube.client_config import Settings
-from scheduler.kube.http.client import UNUSED_S, Http1Client
+from scheduler.kube.http.client import UNUSED_S
+from scheduler.kube.http.http1 import Http1Client
 from scheduler.kube.transport import HttpTransport
 from simulator.apiserver import ApiServer
 from simulator.eventloop import SimulatedClock, VirtualLoop

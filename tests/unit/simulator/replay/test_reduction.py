@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -63,7 +63,7 @@ POD = {
     },
 }  # fmt: skip
 OPAQUE = {"opaque": {"driver": "gpu.example.com", "parameters": {"token": SECRET}}}
-CASES = {
+CASES: Final[dict[str, dict[str, Any]]] = {
     "Pod": POD,
     "Node": {"metadata": META, "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}, "status": {
         "allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True", "message": SECRET}],
