@@ -111,10 +111,6 @@ class Actor(abc.ABC):
             heapq.heappush(self._due, (when, next(self._order), key))
             self._wake.set()
 
-    def _forget_all(self) -> None:
-        self._due.clear()
-        self._when.clear()
-
     async def _run(self) -> None:
         while True:
             self.step()

@@ -235,11 +235,6 @@ def bind(server: ApiServer, volume: Object, claim: Object) -> None:
     _set_bound(server, claim, volume)
 
 
-def is_unfinished(volume: Object, claim: Object) -> bool:
-    """Whether `bind` would still write the claim's name or the volume's."""
-    return claim_ref(volume, claim) is not None or BIND_COMPLETED not in annotations_of(claim)
-
-
 def claim_ref(volume: Object, claim: Object) -> Object | None:
     """Return the new claimRef of the volume, or None if it is right."""
     metadata, reference = claim["metadata"], volume["spec"].get("claimRef") or {}
@@ -292,9 +287,8 @@ _STAND_INS: Final = {kind.plugin: kind.driver for kind in KINDS}
 class PersistentVolumeController(Actor):
     """Handles a claim `delay_s` after it changed, a volume at once.
 
-    `loses` is the number of bindings that the controller loses, as if it ended before the first write. `look_again` or
-    another change repeats them. `reclaims`: volumes with the policy Delete that no provisioner created are deleted after
-    their claim. Otherwise they become Failed, as without a plugin that can delete them.
+    `reclaims`: volumes with the policy Delete that no provisioner created are deleted after their claim. Otherwise they
+    become Failed, as without a plugin that can delete them.
 
     Upstream: pkg/controller/volume/persistentvolume/pv_controller.go PersistentVolumeController
     """
@@ -308,14 +302,8 @@ class PersistentVolumeController(Actor):
         *,
         clock: Clock | None = None,
         delay_s: float = 0,
-        loses: int = 0,
         reclaims: bool = False,
     ) -> None:
-        self.loses = loses
-        self.lost = 0
-        """How many bindings it has lost."""
-        self.bound = 0
-        """How many claims it has bound."""
         self._delay_s = delay_s
         self._reclaims = reclaims
         self._known = Known()
@@ -469,15 +457,7 @@ class PersistentVolumeController(Actor):
             self._record(claim, "Warning", reason, why)
 
     def _bind(self, volume: PersistentVolume, claim: Object) -> None:
-        """Unless it is one of those to lose, or nothing is left to do."""
-        obj = self._server.get(_VOLUMES, volume.key)
-        is_done = not is_unfinished(obj, claim)
-        if is_done or self.loses == 0:
-            bind(self._server, obj, claim)
-            self.bound += not is_done
-        else:
-            self.loses -= 1
-            self.lost += 1
+        bind(self._server, self._server.get(_VOLUMES, volume.key), claim)
 
     # -- volumes ------------------------------------------------------------------------------------------------------
 

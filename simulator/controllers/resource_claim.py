@@ -125,9 +125,6 @@ _PREFIX_MAX: Final = 57
 class ResourceClaimController(Actor):
     """Looks at a pod `delay_s` after it or its claims changed, and at a claim `releases_after_s` after.
 
-    `loses` is how many times from now on it is to die between making a pod's claims and writing their names into the
-    pod's status. Only `look_again`, or another change, brings it back to that pod, where it finds them again.
-
     Upstream: pkg/controller/resourceclaim/controller.go Controller
     """
 
@@ -141,28 +138,13 @@ class ResourceClaimController(Actor):
         clock: Clock | None = None,
         delay_s: float = 0,
         releases_after_s: float = 0,
-        loses: int = 0,
     ) -> None:
-        self.loses = loses
-        self.lost = 0
-        """How often it has died so."""
         self.created = 0
         self.deallocated = 0
-        self.is_dead = False
         self._delay_s = delay_s
         self._releases_after_s = releases_after_s
         self._users = Users()
         super().__init__(server, clock=clock)
-
-    def die(self) -> None:
-        """Forget everything that was under way, and do nothing until `revive`. What is stored stays stored."""
-        self.is_dead = True
-        self._forget_all()
-
-    def revive(self) -> None:
-        """Come back, and look at everything."""
-        self.is_dead = False
-        self.look_again()
 
     # -- what is heard ------------------------------------------------------------------------------------------------
 
@@ -192,12 +174,10 @@ class ResourceClaimController(Actor):
             self._note_pod(each)
 
     def _note_pod(self, key: Key) -> None:
-        if not self.is_dead:
-            self._note(key, self._delay_s)
+        self._note(key, self._delay_s)
 
     def _note_claim(self, key: Key) -> None:
-        if not self.is_dead:
-            self._note(key, self._releases_after_s)
+        self._note(key, self._releases_after_s)
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
@@ -221,20 +201,15 @@ class ResourceClaimController(Actor):
             if name:
                 made.append({"name": entry["name"], "resourceClaimName": name})
         if made:
-            if self.loses > 0:
-                self.loses -= 1
-                self.lost += 1
-                return
-            metadata, patch = pod["metadata"], {"status": {"resourceClaimStatuses": made}}
-            pod = self._server.patch(
-                PODS,
-                metadata["name"],
-                {"metadata": {"uid": metadata["uid"]}} | patch,
-                namespace=metadata["namespace"],
-                subresource="status",
-            )
+            pod = self._with_names(pod, made)
         if pod["spec"].get("nodeName"):
             self._reserve_all(pod)
+
+    def _with_names(self, pod: Object, made: list[Object]) -> Object:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": {"resourceClaimStatuses": made}}
+        namespace = metadata["namespace"]
+        return self._server.patch(PODS, metadata["name"], patch, namespace=namespace, subresource="status")
 
     def _made_for(self, pod: Object, entry: Object) -> str | None:
         """Return the name of the claim for the pod's status. "" if the entry needs none, None without a template."""

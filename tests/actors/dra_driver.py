@@ -21,6 +21,7 @@ from simulator.builders.core import Builder
 from simulator.controllers import DRADriver
 from simulator.controllers.controller import Key, Object, key_of
 from simulator.controllers.dra_driver import id_of
+from tests.actors.mortal import Mortal
 
 Spec = dict[str, Any]
 
@@ -123,7 +124,7 @@ Unprepared: TypeAlias = Callable[[Preparation], str | None]
 """The words with which it is to fail; "" if it is not to, None if it is never to be answered. It may kill the driver."""
 
 
-class PublishingDriver(DRADriver):
+class PublishingDriver(Mortal, DRADriver):
     """As its base, but leaves `slice_delay_s` between two slices that it writes.
 
     A preparation for which `fault` returns a message sets the first binding failure condition. A deleted slice of its
@@ -144,7 +145,6 @@ class PublishingDriver(DRADriver):
         self.preparations: list[Preparation] = []
         self.prepared = 0
         self.failures = 0
-        self.is_dead = False
         self._slice_delay_s = slice_delay_s
         self._wanted: dict[str, list[Spec]] = {}
         self._asked: dict[str, int] = {}
@@ -158,16 +158,13 @@ class PublishingDriver(DRADriver):
     # -- life and death -----------------------------------------------------------------------------------------------
 
     def die(self) -> None:
-        """Forget everything that was under way, and do nothing until `revive`. What is stored stays stored."""
-        self.is_dead = True
+        super().die()
         self._underway.clear()
-        self._forget_all()
 
     def revive(self) -> None:
         """Come back, look at everything, and bring all pools to where they should be."""
-        self.is_dead = False
         self._unanswered.clear()
-        self.look_again()
+        super().revive()
         for pool in self._wanted:
             self._note((_SLICES, "", pool))
 
@@ -230,8 +227,7 @@ class PublishingDriver(DRADriver):
     def _want(self, pool: str, specs: list[Spec]) -> None:
         self._wanted[pool] = specs
         self._underway.pop(pool, None)
-        if not self.is_dead:
-            self._note((_SLICES, "", pool))
+        self._note((_SLICES, "", pool))
 
     def _publish(self, pool: str) -> None:
         """Return the next write of the pool, or all of them if nothing is to pass in between."""
@@ -271,8 +267,6 @@ class PublishingDriver(DRADriver):
     # -- what is heard ------------------------------------------------------------------------------------------------
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
-        if self.is_dead:
-            return
         if resource == _CLAIMS:
             results = [] if type_ == "DELETED" else list(self._waiting(obj))
             uid, ids = obj["metadata"]["uid"], {_key(each) for each in results}

@@ -15,6 +15,7 @@ from simulator.controllers.persistent_volume import provisioner_of
 from simulator.controllers.provisioner import EXHAUSTED, PUBLISH, VOLUMES, name_of, node_of, size_of, volume_name
 from simulator.controllers.storage_space import CAPACITIES
 from simulator.controllers.volume_requests import Place, Topologies
+from tests.actors.mortal import Mortal
 from tests.actors.storage_space import CapacityPublisher, Space
 
 _CODE: Final = re.compile(r"\bcode = (\w+)")
@@ -39,7 +40,7 @@ Fault: TypeAlias = Callable[[ProvisionCall], str]
 """The error with which a call is to fail; "" if it is not to. It may also kill the provisioner in the middle of it."""
 
 
-class FaultyProvisioner(ExternalProvisioner):
+class FaultyProvisioner(Mortal, ExternalProvisioner):
     """An ExternalProvisioner of which a test knows everything.
 
     `space` has the bytes of each segment, which is a value of `segment_key`. Without it the capacity is unlimited. A call
@@ -66,7 +67,6 @@ class FaultyProvisioner(ExternalProvisioner):
         self.failures = 0
         self.rescheduled = 0
         """How often it gave a claim back to the scheduler."""
-        self.is_dead = False
         self.fault = fault
         self.delay_s = delay_s
         self._segment_key = segment_key
@@ -80,16 +80,12 @@ class FaultyProvisioner(ExternalProvisioner):
             self._note(PUBLISH)
 
     def die(self) -> None:
-        """Forget everything that was under way, and hear nothing until `revive`. What is stored stays stored."""
-        self.is_dead = True
-        self._forget_all()
+        super().die()
         self._topologies = Topologies(self.driver, self._find)
         self._infeasible_until.clear()
 
     def revive(self) -> None:
-        """Come back, and look at everything."""
-        self.is_dead = False
-        self.look_again()
+        super().revive()
         if self._publishes:
             self._note(PUBLISH)
 
@@ -98,8 +94,6 @@ class FaultyProvisioner(ExternalProvisioner):
         return [] if self.space is None else self.space.overdrawn()
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
-        if self.is_dead:
-            return
         super()._heard(type_, resource, obj)
         if resource == "storageclasses" and type_ == "ADDED" and self._publishes:
             self._note(PUBLISH)

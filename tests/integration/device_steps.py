@@ -14,8 +14,8 @@ from simulator.apiserver import ApiServer
 from simulator.builders.claims import ClaimBuilder, ClaimTemplateBuilder, a_claim, a_claim_template
 from simulator.builders.core import PodBuilder
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from simulator.controllers.resource_claim import ResourceClaimController
 from tests.actors.dra_driver import Preparation, PublishingDriver
+from tests.actors.mortal import MortalClaimController
 from tests.integration.daemon_laws import Object
 from tests.integration.device_laws import Bookings, entries_of
 from tests.integration.other_allocator import OtherAllocator
@@ -58,7 +58,7 @@ class DeviceSteps(VolumeSteps):
             name: PublishingDriver(server, name, clock=clock, delay_s=1.5, slice_delay_s=0.4, fault=self._answer)
             for name in DRIVERS
         }
-        self.claim_controller = ResourceClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
+        self.claim_controller = MortalClaimController(server, clock=clock, delay_s=0.3, releases_after_s=0.5)
         self.other_allocator = OtherAllocator(
             server, clock=clock, scheduler_name=THEIRS, drivers={"gpu": GPU, "net": NET}, writes_after_s=1.5
         )

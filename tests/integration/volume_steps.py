@@ -15,11 +15,11 @@ from simulator.builders.core import PodBuilder
 from simulator.controllers import (
     Actor,
     EphemeralVolumeController,
-    PersistentVolumeController,
 )
 from simulator.controllers.persistent_volume import unbind
 from simulator.controllers.protection import ProtectionController
 from tests.actors.attach_detach import AttachDetachController
+from tests.actors.mortal import MortalVolumeController
 from tests.actors.provisioner import FaultyProvisioner, ProvisionCall
 from tests.integration.daemon_laws import Object
 from tests.integration.other_schedulers import GarbageCollector, OtherScheduler
@@ -104,7 +104,7 @@ class VolumeSteps(PodSteps):
         ]
 
     def install_volume_controller(self, clock: Clock) -> None:
-        self.volume_controller = PersistentVolumeController(self.server, clock=clock, delay_s=0.3)
+        self.volume_controller = MortalVolumeController(self.server, clock=clock, delay_s=0.3)
         self.actors.append(self.volume_controller)
 
     # -- volumes ---------------------------------------------------------------------------------------------------------

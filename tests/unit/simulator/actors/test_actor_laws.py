@@ -15,11 +15,11 @@ from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.controllers import (
     PersistentVolumeController,
-    ResourceClaimController,
 )
 from simulator.controllers.protection import ProtectionController
 from simulator.controllers.resource_claim import is_done, name_of
 from tests.actors.dra_driver import PublishingDriver
+from tests.actors.mortal import MortalClaimController
 from tests.actors.provisioner import FaultyProvisioner
 from tests.examples import examples
 from tests.support.clock import VirtualClock
@@ -182,7 +182,7 @@ class DeviceHarness:
         claims = (a_device_claim(f"c{i}").request("r", "gpu") for i in range(2))
         objects = (node("n1"), a_claim_template("t").request("r", "gpu"), *claims)
         self.server = server = server_with(*objects, clock=clock)
-        self.controller = ResourceClaimController(server, clock=clock)
+        self.controller = MortalClaimController(server, clock=clock)
         self.driver = PublishingDriver(server, DRIVER, clock=clock)
         self.driver.publish(a_slice("n1", DRIVER, *(a_device(f"d{i}") for i in range(4))))
 

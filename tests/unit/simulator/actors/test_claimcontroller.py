@@ -10,8 +10,8 @@ import pytest
 from simulator.builders.claims import ClaimBuilder, a_claim, a_claim_template, a_result
 from simulator.builders.core import Builder, PodBuilder, pod
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
-from simulator.controllers import ResourceClaimController
 from tests.actors.dra_driver import PublishingDriver
+from tests.actors.mortal import MortalClaimController
 from tests.support.clock import VirtualClock
 from tests.unit.simulator.stage import add, server_with, settle
 
@@ -28,7 +28,7 @@ class Harness:
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
         self.clock = VirtualClock()
         self.server = server_with(*objects, clock=self.clock)
-        self.controller = ResourceClaimController(self.server, clock=self.clock, **options)
+        self.controller = MortalClaimController(self.server, clock=self.clock, **options)
 
     def add(self, *objects: Builder[object]) -> None:
         add(self.server, *objects)
