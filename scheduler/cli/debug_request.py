@@ -72,6 +72,15 @@ class DebugRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """An answer as it was sent."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DebugAnswer:
     """What the daemon answered. `exit_code` is None if it gave none."""
 
@@ -106,7 +115,8 @@ class Client:
     async def send(self, request: DebugRequest) -> DebugAnswer:
         """Return the answer, whose exit code says what it is. Raises NoAnswer for an answer that is none."""
         for tries_left in reversed(range(_TRIES)):
-            answer, leader = await self._sent(request)
+            raw, leader = await self._sent(request)
+            answer = answer_of(raw.status, raw.headers, raw.body)
             if answer.status not in {429, 503} or not tries_left:
                 break
             self.progress.step = f"waiting after an answer {answer.status}"
@@ -119,7 +129,22 @@ class Client:
             return DebugAnswer(answer.status, answer.text, _MALFORMED)
         raise NoAnswer(problem(answer, request, leader))
 
-    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
+    async def exchange(self, request: DebugRequest) -> tuple[RawAnswer, Leader | None]:
+        """Return the answer as it was sent, and the pod that sent it. Refused credentials are renewed once.
+
+        Raises NoAnswer, also when the time limit is over.
+        """
+        try:
+            async with asyncio.timeout(self.access.timeout_s):
+                found = await self._sent(request)
+                if found[0].status == 401 and self.settings.renew is not None:
+                    await self.settings.renew(True)
+                    found = await self._sent(request)
+                return found
+        except TimeoutError as error:
+            raise _too_late(self.access, self.progress) from error
+
+    async def _sent(self, request: DebugRequest) -> tuple[RawAnswer, Leader | None]:
         if self.access.server:
             self.progress.step = f"waiting for an answer of {self.access.server}"
             return await self._direct(request), None
@@ -134,7 +159,7 @@ class Client:
         async with port_forward(self.settings, leader) as tunnel:
             return await self._through(tunnel, request, leader), leader
 
-    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> DebugAnswer:
+    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> RawAnswer:
         name = self.access.server_name or f"{self.access.lease.name}.{leader.namespace}.svc"
         connector = TunnelConnector(tunnel.socket, self._tls(), name)
         try:
@@ -147,7 +172,7 @@ class Client:
         finally:
             await connector.abort()
 
-    async def _direct(self, request: DebugRequest) -> DebugAnswer:
+    async def _direct(self, request: DebugRequest) -> RawAnswer:
         url = URL(self.access.server)
         tls = self._tls() if url.scheme == "https" else False
         name = {"server_hostname": self.access.server_name} if self.access.server_name else {}
@@ -170,7 +195,7 @@ class Client:
 
     async def _exchange(
         self, session: aiohttp.ClientSession, url: URL, request: DebugRequest, **options: object
-    ) -> DebugAnswer:
+    ) -> RawAnswer:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         text = {"output": "text"} if request.wants_text else {}
         if self.settings.authorization is not None and url.scheme == "https":
@@ -192,7 +217,7 @@ class Client:
                 body += chunk
                 if len(body) > _LONGEST_ANSWER:
                     raise NoAnswer(f"the answer has more than {_LONGEST_ANSWER} bytes; use -o text")
-            return answer_of(response.status, response.headers, bytes(body))
+            return RawAnswer(response.status, response.headers, bytes(body))
 
     def _tls(self) -> ssl.SSLContext:
         """Return the client's side: the user's certificate, and the authorities if there are any."""
@@ -217,9 +242,17 @@ async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator
             settings = await _settings(access)
             yield Client(access, settings, clock or SystemClock(), progress)
     except TimeoutError as error:
-        raise NoAnswer(
-            f"no answer within {access.timeout_s:g} s, while {progress.step}; --timeout gives more time"
-        ) from error
+        raise _too_late(access, progress) from error
+
+
+async def client_of(access: Access) -> Client:
+    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, WrongAddress."""
+    async with opened(access) as client:
+        return client
+
+
+def _too_late(access: Access, progress: _Progress) -> NoAnswer:
+    return NoAnswer(f"no answer within {access.timeout_s:g} s, while {progress.step}; --timeout gives more time")
 
 
 async def _settings(access: Access) -> Settings:

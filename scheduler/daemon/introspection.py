@@ -40,9 +40,11 @@ from scheduler.metrics.scraped import pod_resource_pages
 from scheduler.scheduler import Scheduler
 from scheduler.server.cache_dump import cache_page
 from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark, checked
-from scheduler.server.ui import UiPages, answer, pages
-from scheduler.server.ui_answers import Facts, Problem
-from scheduler.server.ui_data import UiData, shortened
+from scheduler.server.ui.answers import Facts, Problem
+from scheduler.server.ui.data import UiData
+from scheduler.server.ui.history import History
+from scheduler.server.ui.page import UiPages, answer, pages
+from scheduler.server.ui.shortened import shortened
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
@@ -72,6 +74,7 @@ class Introspection:
     is_stopping: Callable[[], bool]
     shell: Operator
     errors: UnforeseenErrors
+    history: History
 
     def bind_metrics(self) -> None:
         """Connect the gauges to the parts. Call once."""
@@ -188,6 +191,7 @@ class Introspection:
             counts=scheduler.pending,
             facts=self._facts,
             states=scheduler.group_states,
+            history=self.history.points,
         )
 
     def _facts(self) -> Facts:

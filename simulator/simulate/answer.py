@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from scheduler.api.podinfo import CPU
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.answer import Explanation
-from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolume, PodDetail, PoolUse
+from scheduler.server.ui.answers import PoolUse
+from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolume, PodDetail
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
@@ -351,7 +352,7 @@ def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
         settled=outcome.is_settled,
         problems=outcome.problems,
         summary=_summary(outcome),
-        pods=[_pod(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
+        pods=[pod_answer(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
         preempted=[_preempted(each) for each in outcome.victims],
         missing_references=[
             MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
@@ -406,7 +407,8 @@ def _summary(outcome: Outcome) -> Summary:
     )
 
 
-def _pod(each: Placement, used: PodDetail) -> PodAnswer:
+def pod_answer(each: Placement, used: PodDetail) -> PodAnswer:
+    """Return a pod as the JSON has it."""
     made = PodAnswer(
         *(each.pod, each.owner or None, each.node or None, each.is_expected_pending),
         volumes=[_volume(volume) for volume in used.volumes],

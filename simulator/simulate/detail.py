@@ -12,14 +12,17 @@ from typing import Final
 
 from scheduler.api.core_v1 import NodeSelectorTerm, Pod
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import DeviceId, ResourceSlice, bare_name, claim_keys
+from scheduler.api.resource_v1 import claim_keys
 from scheduler.api.storage_v1 import PersistentVolume, claim_uses
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import PODS
 from scheduler.core import nodeset
+from scheduler.core.cooperative import finish
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.changes import quantity
 from scheduler.scheduler import Scheduler
+from scheduler.server.ui.answers import PoolUse
+from scheduler.server.ui.pools import device_pools
 
 _NANO: Final = 10**9
 _ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -95,33 +98,6 @@ class StorageUse:
     pool: str
     """`namespace/name` of the CSIStorageCapacity."""
     free: str
-
-
-@dataclass(frozen=True, slots=True)
-class SharedUse:
-    """One capacity of a device that several claims share, as quantities."""
-
-    device: str
-    capacity: str
-    used: str
-    of: str
-
-
-@dataclass(frozen=True, slots=True)
-class PoolUse:
-    """Devices of one pool. A device of which only a part is allocated counts as used."""
-
-    driver: str
-    pool: str
-    node: str
-    """"" for a pool that belongs to no single node."""
-    devices: int
-    used: int
-    shared: tuple[SharedUse, ...] = ()
-
-    @property
-    def free(self) -> int:
-        return self.devices - self.used
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,33 +243,8 @@ def _attachments(cluster: Cluster, slot: int) -> Iterator[AttachUse]:
 
 
 def _pools(cluster: Cluster) -> dict[str, list[PoolUse]]:
-    """Return the pools by node, "" for none, each list by driver and name. Only the newest slices of a pool count."""
-    slices: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for each in cluster.devices.slices():
-        slices.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
+    """Return the pools by node, "" for none, each list by driver and name."""
     found: dict[str, list[PoolUse]] = {}
-    for _, of_pool in sorted(slices.items()):
-        newest = max(each.spec.pool.generation for each in of_pool)
-        pool = _pool(cluster, [each for each in of_pool if each.spec.pool.generation == newest])
+    for pool in finish(device_pools(cluster)):
         found.setdefault(pool.node, []).append(pool)
     return found
-
-
-def _pool(cluster: Cluster, slices: list[ResourceSlice]) -> PoolUse:
-    spec, nodes = slices[0].spec, {each.spec.node_name or "" for each in slices}
-    devices, used, shared = 0, 0, []
-    for each in sorted(slices, key=lambda each: each.metadata.name):
-        for device in each.spec.devices:
-            id_ = DeviceId(spec.driver, spec.pool.name, device.name)
-            devices += 1
-            used += cluster.devices.use.is_used(id_)
-            if device.allow_multiple_allocations:
-                consumed = cluster.devices.use.consumed(id_)
-                shared += [
-                    SharedUse(
-                        device.name, name, text(Quantity(consumed.get(bare_name(spec.driver, name), 0))), text(of.value)
-                    )
-                    for name, of in sorted(device.capacity.items())
-                ]
-    node = nodes.pop() if len(nodes) == 1 else ""
-    return PoolUse(spec.driver, spec.pool.name, node, devices, used, tuple(shared))

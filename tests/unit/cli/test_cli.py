@@ -287,11 +287,11 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr()
     assert said.err == ""
-    for word in ("run", "simulate", "check-config", "explain", "what-if", "completion", "version", "exit codes:"):
+    for word in ("run", "simulate", "check-config", "explain", "what-if", "ui", "completion", "version", "exit codes:"):
         assert word in said.out
 
 
-@pytest.mark.parametrize("command", ["run", "simulate", "check-config", "explain", "what-if"])
+@pytest.mark.parametrize("command", ["run", "simulate", "check-config", "explain", "what-if", "ui"])
 def test_the_help_of_a_command_has_its_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
@@ -507,7 +507,7 @@ def directory(tmp_path: Path) -> Path:
         pytest.param(["ru"], {"run"}, id="a command"),
         pytest.param(
             [""],
-            {"run", "simulate", "check-config", "explain", "what-if", "completion", "version"},
+            {"run", "simulate", "check-config", "explain", "what-if", "ui", "completion", "version"},
             id="all commands",
         ),
         pytest.param(["run", "--kubec"], {"--kubeconfig"}, id="a flag"),

@@ -415,8 +415,8 @@ def test_the_version_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        pytest.param([], ["explain", "version", "what-if", ":4"], id="no word"),
-        pytest.param([""], ["explain", "version", "what-if", ":4"], id="all commands"),
+        pytest.param([], ["explain", "ui", "version", "what-if", ":4"], id="no word"),
+        pytest.param([""], ["explain", "ui", "version", "what-if", ":4"], id="all commands"),
         pytest.param(["ex"], ["explain", ":4"], id="a command"),
         pytest.param(["explain", "--kubec"], ["--kubeconfig", ":4"], id="a flag"),
         pytest.param(["explain", "-o", ""], ["json", "text", ":4"], id="the choices of a flag"),

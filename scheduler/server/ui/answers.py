@@ -1,4 +1,4 @@
-"""The answers of /ui/data as types: sums, pages of pods, and pages of nodes (docs/ui.md)."""
+"""The answers of /ui/data as types: sums, and pages of pods, nodes, devices and storage (docs/ui.md)."""
 
 from __future__ import annotations
 
@@ -68,6 +68,16 @@ class GroupRow(AnswerPart, frozen=True):
     running: int
 
 
+class HistoryPoint(AnswerPart, frozen=True):
+    """One minute of the scheduler. Pods by their place in the queue at its end, and attempts that ended within it."""
+
+    time: float
+    """Seconds since the epoch."""
+    pending: dict[str, int]
+    attempts: dict[str, int]
+    """By result: `scheduled` are bound pods."""
+
+
 class Overview(AnswerPart, frozen=True):
     """The first answer: sums only."""
 
@@ -87,6 +97,8 @@ class Overview(AnswerPart, frozen=True):
     """The number of groups by state."""
     groups: tuple[GroupRow, ...]
     """The first ones: those that have not started come before those that run."""
+    history: tuple[HistoryPoint, ...] = ()
+    """The last hour at most, oldest first."""
 
 
 class PodRow(AnswerPart, frozen=True):
@@ -128,14 +140,17 @@ class NodeRow(AnswerPart, frozen=True):
     node: str
     cordoned: bool
     taints: tuple[str, ...]
+    zone: str
+    labels: tuple[str, ...]
+    """The first ones, as `key=value`."""
     pods: int
     use: tuple[UseRow, ...]
 
 
 class NodePage(AnswerPart, frozen=True):
-    """Some nodes of one cell."""
+    """Some nodes: of one cell, or those that a search has found."""
 
-    cell: int
+    cell: int | None
     page: int
     pages: int
     total: int
@@ -158,3 +173,101 @@ class GroupPage(AnswerPart, frozen=True):
     pages: int
     total: int
     pods: tuple[MemberRow, ...]
+
+
+class SharedUse(AnswerPart, frozen=True):
+    """One capacity of a device that several claims share, as quantities."""
+
+    device: str
+    capacity: str
+    used: str
+    of: str
+
+
+class PoolUse(AnswerPart, frozen=True):
+    """Devices of one pool. A device of which only a part is allocated counts as used."""
+
+    driver: str
+    pool: str
+    node: str
+    """"" for a pool that belongs to no single node."""
+    devices: int
+    used: int
+    shared: tuple[SharedUse, ...] = ()
+
+    @property
+    def free(self) -> int:
+        return self.devices - self.used
+
+
+class DriverUse(AnswerPart, frozen=True):
+    """All devices of a driver, or all of an extended resource."""
+
+    name: str
+    is_extended: bool
+    """Whether it is an extended resource, which a device plugin offers: its `pools` are nodes."""
+    pools: int
+    full: int
+    """Pools without a free device."""
+    devices: int
+    used: int
+
+
+class DevicesPage(AnswerPart, frozen=True):
+    """The sums of all drivers, and some pools."""
+
+    page: int
+    pages: int
+    total: int
+    drivers: tuple[DriverUse, ...]
+    pools: tuple[PoolUse, ...]
+
+
+class ClassUse(AnswerPart, frozen=True):
+    """A storage class, and its capacity objects together. Sizes are in bytes."""
+
+    name: str
+    provisioner: str
+    binding: str
+    """volumeBindingMode."""
+    pools: int
+    reserved: int
+    free: int
+
+
+class DriverAttachUse(AnswerPart, frozen=True):
+    """Attach slots of one driver on the nodes that have a limit."""
+
+    driver: str
+    nodes: int
+    full: int
+    """Nodes without a free slot."""
+    used: int
+    limit: int
+
+
+class CapacityUse(AnswerPart, frozen=True):
+    """One CSIStorageCapacity object. Sizes are in bytes; null if the object has none."""
+
+    pool: str
+    """`namespace/name`."""
+    storage_class: str
+    nodes: int
+    node: str
+    """One of the nodes that reach it; "" if there is none."""
+    reserved: int
+    """Of volumes that are promised and that the object does not show yet."""
+    free: int | None
+    largest: int | None
+    """The largest possible volume."""
+
+
+class StoragePage(AnswerPart, frozen=True):
+    """The sums of all classes and drivers, and some capacity objects."""
+
+    page: int
+    pages: int
+    total: int
+    classes: tuple[ClassUse, ...]
+    drivers: tuple[DriverAttachUse, ...]
+    pools: tuple[CapacityUse, ...]
