@@ -63,13 +63,13 @@ def add_client_commands(command: _Command, prog: str) -> None:
     page.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
     local = "port of this machine's 127.0.0.1 for the page (default: a free one)"
     page.add_argument("--port", type=_port, default=0, metavar="PORT", help=local)
+    for each in (explain, what_if):
+        output = "format of the answer (default text)"
+        each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
     for each in (explain, what_if, page):
         each.usage_exit_code = USAGE_EXIT_CODE
         each.set_defaults(prog=prog)
         _add_access(each.add_argument_group("connection to the scheduler").add_argument)
-    for each in (explain, what_if):
-        output = "format of the answer (default text)"
-        each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
 
 
 class _Named(argparse.Action):

@@ -1,4 +1,4 @@
-"""The page of a scheduler elsewhere on a port of this machine: what is passed on, and for whom."""
+"""The page of a scheduler elsewhere on a port of this machine: the requests that are passed on, and those that are refused."""
 
 from __future__ import annotations
 

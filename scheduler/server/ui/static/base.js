@@ -1,6 +1,6 @@
 "use strict";
 // All texts of the cluster are hostile: they are only ever text nodes and attributes that carry text.
-const EVERY_MS = 5000, WAIT_MS = 60000, TYPING_MS = 250, ROWS = 50, PAGE = 25, GROUPS = 8, REASONS = 12;
+const EVERY_MS = 5000, WAIT_MS = 60000, TYPING_MS = 250, ROWS = 50, PAGE = 25, NAME = 10, GROUPS = 8, REASONS = 12;
 const embedded = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
 const number = (value) => Number(value).toLocaleString("en");

@@ -1,7 +1,7 @@
 // -- the page -----------------------------------------------------------------------------------------------------------------
 
 const PARTS = [
-  ["pending", "Pending", () => overview.pending, "pending"], ...(embedded ? [["placed", "Placed", () => embedded.simulation.placed, "placed-title"]] : []),
+  ["pending", "Pending", () => overview.pending, "pending-title"], ...(embedded ? [["placed", "Placed", () => embedded.simulation.placed, "placed-title"]] : []),
   ["nodes", "Nodes", () => overview.nodes, "nodes-title"], ["devices", "Devices", null, "devices-title"], ["storage", "Storage", null, "storage-title"],
   ["groups", "Groups", () => Object.values(overview.groupStates).reduce((sum, each) => sum + each, 0), "groups-title"],
   ...(embedded ? [] : [["history", "History", null, "history-title"], ["what-if", "What if?", null, "what-if-title"]]),

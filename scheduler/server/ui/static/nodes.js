@@ -43,7 +43,8 @@ function showHeat() {
   $("heat").classList.toggle("dense", cells.length > 60);
   sync($("heat"), cells, (cell) => cell.id, makeCell, (button, cell) => {
     const use = cell.use[measure], text = cellText(cell);
-    put(button.children[0], cell.first.slice(head, cell.first.length - tail));
+    const short = cell.first.slice(head, cell.first.length - tail);
+    put(button.children[0], short.length > NAME ? `…${short.slice(1 - NAME)}` : short);
     put(button.children[1], use === null ? "–" : String(use[1]));
     button.className = `cell l${level(use === null ? null : use[1])}${cell.cordoned === cell.nodes ? " cordoned" : ""}`;
     button.tabIndex = cell.id === focusCell ? 0 : -1;

@@ -59,7 +59,7 @@ function showCauses(causes) {
 function makeCause(each) {
   const button = el("button", {type: "button", onclick: () => toggleCause(each.id)});
   const seek = el("button", {type: "button", onclick: () => seekFix(each.id, true)}, "What helps?");
-  const cells = [["State", ""], ["Pods", "number"]].map(([name, kind]) => el("td", {class: kind || false, "data-name": name}));
+  const cells = [["State", "state"], ["Pods", "number"]].map(([name, kind]) => el("td", {class: kind || false, "data-name": name}));
   return el("tr", {}, el("th", {scope: "row"}, el("span"), el("small"), el("span"), seek), ...cells, el("td", {}, button));
 }
 

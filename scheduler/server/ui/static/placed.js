@@ -18,7 +18,7 @@ function showPlacements() {
 }
 
 function makePlacement(each) {
-  const cells = ["Node", "Uses"].map((name) => el("td", {class: name === "Node" ? "text" : false, "data-name": name}));
+  const cells = [["Node", "text"], ["Uses", "uses"]].map(([name, kind]) => el("td", {class: kind, "data-name": name}));
   return el("tr", {}, el("th", {scope: "row"}, el("details", {}, el("summary", {}, each.pod), ...placementOf(each))), ...cells);
 }
 
