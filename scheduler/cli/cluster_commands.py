@@ -131,8 +131,8 @@ async def _serve_page(arguments: argparse.Namespace) -> None:
         raise NoAnswer(problem(answer_of(found.status, found.headers, found.body), first, leader))
     async with page_proxy(send, arguments.port) as url:
         print(f"{url}\nThe page has your permissions. Ctrl-C ends it.", flush=True)
-        if not arguments.no_browser:
-            await asyncio.to_thread(webbrowser.open, url)
+        if not arguments.no_browser and not await asyncio.to_thread(webbrowser.open, url):
+            print(f"{arguments.prog}: there is no browser to open; use the address", file=sys.stderr)
         await asyncio.Event().wait()
 
 

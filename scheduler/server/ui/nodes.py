@@ -72,11 +72,15 @@ class UiNodes:
     def cells(self) -> Steps[tuple[list[list[str]], list[CellAnswer]]]:
         """Return the names of the nodes of each cell, and the answers. Nodes of one cell have neighbouring names."""
         nodes = self._cluster.nodes
-        measured = yield from self._measured()
         names = yield from self._present()
+        measured = yield from self._measured()
+        # A node that came back within these steps may have a slot beyond the columns.
+        present = ((name, nodes.present_slot(name)) for name in names)
+        at = {name: slot for name, slot in present if slot is not None and slot < min(map(len, measured.values()))}
+        names = list(at)
         if not names:
             return [], []
-        slots = np.array([nodes.slot(name) for name in names], dtype=np.intp)
+        slots = np.array(list(at.values()), dtype=np.intp)
         size = -(-len(names) // CELLS_MAX)
         cells = [names[at : at + size] for at in range(0, len(names), size)]
         uses = []

@@ -15,7 +15,7 @@ from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
 from scheduler.server.ui.answers import CapacityUse, ClassUse, DriverAttachUse, DriverUse, PoolUse, SharedUse
 from scheduler.server.ui.history import EVERY_S, POINTS_MAX, History
-from scheduler.server.ui.nodes import NodeSearch
+from scheduler.server.ui.nodes import NodeSearch, UiNodes
 from scheduler.server.ui.page import MalformedQuery, answer, pages
 from scheduler.server.ui.pools import device_pools, device_uses, storage_uses
 from simulator.builders.devices import a_device, a_slice
@@ -105,6 +105,23 @@ async def test_words_find_rows(query: dict[str, str], total: int) -> None:
 async def test_a_malformed_search_names_its_parameter(query: dict[str, str], why: str) -> None:
     with pytest.raises(MalformedQuery, match=why):
         await answer(ui_data(SchedulerHarness()), query)
+
+
+@pytest.mark.parametrize("steps", range(11))
+async def test_nodes_that_come_and_go_while_cells_are_built(steps: int) -> None:
+    """The table of nodes grows, and a node comes back with another slot."""
+    sched = zones()
+    work = UiNodes(sched.parts.cluster).cells()
+    for _ in range(steps):
+        next(work)
+    sched.node_gone("gpu-a")
+    for at in range(200):
+        sched.node(f"new-{at:03}")
+    sched.node("gpu-a")
+
+    names = {name for cell in finish(work)[0] for name in cell}
+
+    assert {"gpu-b", "web-b"} <= names
 
 
 # -- devices and storage ---------------------------------------------------------------------------------------------

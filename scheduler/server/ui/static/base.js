@@ -28,11 +28,13 @@ function plain(text) { return text.replace(/[\u200e\u200f\u202a-\u202e\u2066-\u2
 
 // Change the children in place, so that the focus, the selection and a screen reader's position stay.
 function sync(parent, items, key, make, fill) {
-  const focused = document.activeElement, old = new Map();
+  const focused = document.activeElement, old = new Map(), seen = new Set();
   for (const child of parent.children) old.set(child.dataset.key, child);
   let next = parent.firstElementChild;
   for (const item of items) {
-    const name = String(key(item));
+    let name = String(key(item));
+    while (seen.has(name)) name += "'";  // shortened names may be equal
+    seen.add(name);
     let node = old.get(name);
     if (node) old.delete(name);
     else { node = make(item); node.dataset.key = name; }

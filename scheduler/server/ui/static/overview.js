@@ -34,6 +34,7 @@ function nobodyPending() {
 }
 
 function showCauses(causes) {
+  for (const id of fixes.keys()) if (!causes.some((each) => each.id === id)) fixes.delete(id);
   $("causes-table").hidden = !causes.length;
   $("no-causes").hidden = Boolean(causes.length) && !overview.otherCauses;
   put($("no-causes"), causes.length ? `The last row sums up ${plural(overview.otherCauses, "cause")} with few pods.` : nobodyPending());
@@ -41,10 +42,11 @@ function showCauses(causes) {
     const [text, soft, fixed, seek] = row.children[0].children, fix = fixes.get(each.id);
     put(text, each.text);
     put(soft, `${each.plugins.length ? `${each.plugins.join(", ")} · ` : ""}such as ${each.examples.join(", ")}`);
-    put(fixed, fix ? fix.text : "");
-    fixed.hidden = !fix;
-    fixed.className = fix && fix.isGood ? "fixed" : "soft";
-    seek.hidden = Boolean(fix) || Boolean(embedded);
+    const hasText = Boolean(fix && fix.text);
+    put(fixed, hasText ? fix.text : "");
+    fixed.hidden = !hasText;
+    fixed.className = hasText && fix.isGood ? "fixed" : "soft";
+    seek.hidden = hasText || Boolean(embedded);
     seek.setAttribute("aria-label", `What helps? ${each.text}`);
     put(row.children[1], Object.entries(each.states).map(([state, count]) => `${number(count)} ${state}`).join(", "));
     put(row.children[2], number(each.pods));
@@ -71,7 +73,7 @@ async function seekFix(id, isAsked) {
     const found = embedded ? await explainedOf(id) : await explanationFor((await podsOf(id, 0)).pods[0].pod);
     if (found) fixes.set(id, {...fixText(found), at: Date.now()});
   } catch (error) {
-    if (error.status === 403 || error.status === 429) maySeek = false;
+    if (error.status === 403) maySeek = false;
     if (isAsked) fixes.set(id, {text: refusal(error), isGood: false, at: Date.now()});
     else if (!fixes.has(id)) fixes.set(id, {text: "", isGood: false, at: Date.now()});
   }
@@ -215,7 +217,7 @@ async function showMembers(takesFocus) {
 // -- history ------------------------------------------------------------------------------------------------------------------
 
 const RESULTS = [["scheduled", "bound"], ["unschedulable", "unschedulable"], ["error", "error or other"]];
-const SVG = document.getElementById("charts").namespaceURI.replace("1999/xhtml", "2000/svg");
+const SVG = document.getElementById("charts").namespaceURI.replace("1999/xhtml", "2000/svg");  // the page has no address of another site
 
 function drawn(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
@@ -225,9 +227,9 @@ function drawn(tag, attributes, ...children) {
 }
 
 function minuteOf(point) {
-  const {scheduled = 0, unschedulable = 0, ...others} = point.attempts;
+  const {scheduled = 0, unschedulable: refused = 0, waiting_on_preemption: waiting = 0, ...others} = point.attempts;
   const sum = (counts) => Object.values(counts).reduce((total, each) => total + each, 0);
-  return {time: new Date(point.time * 1000), pending: sum(point.pending), scheduled, unschedulable, error: sum(others)};
+  return {time: new Date(point.time * 1000), pending: sum(point.pending), scheduled, unschedulable: refused + waiting, error: sum(others)};
 }
 
 function showHistory() {
