@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler import __version__
 from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken
 from scheduler.api.pod_group import API_GROUPS
 from scheduler.cache.pod_groups import joined
 from scheduler.config.dump import to_document, without_keys
@@ -139,9 +140,12 @@ class Introspection:
         found = await scheduler.questions.answer_to(partial(scheduler.group_explainer.pod, key))
         if found is not None:
             return msgspec.structs.replace(found, remark=self.server_version.remark)
-        pods = self.informers.reflectors.get(POD.name)
-        pod = pods.store.get(key) if pods is not None else None
+        pod = self._stored_pod(key)
         return None if pod is None else outside(pod)
+
+    def _stored_pod(self, key: str) -> Pod | Broken | None:
+        pods = self.informers.reflectors.get(POD.name)
+        return pods.store.get(key) if pods is not None else None
 
     async def explain_group(self, key: str, api_group: str) -> GroupExplanation | None:
         """Answer why a group does not start; None if it does not exist. Raises NotReady, TooManyQuestions and ClusterChanged."""
@@ -192,6 +196,7 @@ class Introspection:
             facts=self._facts,
             states=scheduler.group_states,
             history=self.history.points,
+            stored=self._stored_pod,
         )
 
     def _facts(self) -> Facts:

@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from scheduler.api.podinfo import CPU
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.answer import Explanation
-from scheduler.server.ui.answers import PoolUse
-from simulator.simulate.detail import Detail, NodeUse, PlacedDevice, PlacedVolume, PodDetail
+from scheduler.server.ui.answers import PlacedDevice, PlacedVolume, PoolUse
+from simulator.simulate.detail import Detail, NodeUse, PodDetail
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim

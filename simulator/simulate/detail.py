@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.api.core_v1 import NodeSelectorTerm, Pod
+from scheduler.api.core_v1 import Pod
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import claim_keys
-from scheduler.api.storage_v1 import PersistentVolume, claim_uses
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import PODS
 from scheduler.core import nodeset
@@ -21,43 +19,11 @@ from scheduler.core.cooperative import finish
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.changes import quantity
 from scheduler.scheduler import Scheduler
-from scheduler.server.ui.answers import PoolUse
+from scheduler.server.ui.answers import PlacedDevice, PlacedVolume, PoolUse
+from scheduler.server.ui.placed import placed_devices, placed_volumes
 from scheduler.server.ui.pools import device_pools
 
 _NANO: Final = 10**9
-_ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-"""Labels of volumes whose nodes are not restricted otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedVolume:
-    """The volume of a claim of a pod."""
-
-    claim: str
-    """`namespace/name`."""
-    volume: str
-    storage_class: str
-    driver: str
-    """"" for a volume without a CSI driver."""
-    capacity: str
-    segments: tuple[Mapping[str, tuple[str, ...]], ...]
-    """The labels of the nodes that reach the volume, one of these; empty: every node."""
-    pool: str
-    """The CSIStorageCapacity of its class at the pod's node, `namespace/name`; "" if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedDevice:
-    """A device of a claim of a pod."""
-
-    claim: str
-    request: str
-    driver: str
-    pool: str
-    device: str
-    consumed: Mapping[str, str]
-    """The part of each shared capacity; empty for a whole device."""
-    has_admin_access: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,64 +113,11 @@ def _pod(scheduler: Scheduler, pod: Pod) -> PodDetail:
             scores = record.scores
     chosen, runner_up = (*scores, None, None)[:2]
     return PodDetail(
-        volumes=tuple(_volumes(scheduler.cluster, pod)),
-        devices=tuple(_devices(scheduler.cluster, pod)),
+        volumes=tuple(placed_volumes(scheduler.cluster, pod)),
+        devices=tuple(placed_devices(scheduler.cluster, pod)),
         chosen=chosen,
         runner_up=runner_up,
     )
-
-
-def _volumes(cluster: Cluster, pod: Pod) -> Iterator[PlacedVolume]:
-    known, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
-    for key in dict.fromkeys(use.key for use in claim_uses(pod)):
-        claim = known.claims.get_api(key)
-        volume = known.volumes.get_api(claim.spec.volume_name) if claim is not None else None
-        if volume is None:
-            continue
-        pools = known.capacities.of(volume.spec.storage_class_name)
-        found = pools.at(slot) if pools is not None and slot is not None else ()
-        size = volume.spec.capacity.get("storage")
-        yield PlacedVolume(
-            claim=key,
-            volume=volume.metadata.name,
-            storage_class=volume.spec.storage_class_name,
-            driver=volume.spec.csi.driver if volume.spec.csi is not None else "",
-            capacity=text(size) if size is not None else "",
-            segments=tuple(_segments(volume)),
-            pool=found[0].key if found else "",
-        )
-
-
-def _segments(volume: PersistentVolume) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    affinity = volume.spec.node_affinity
-    if affinity is not None and affinity.required is not None:
-        yield from (_labels(term) for term in affinity.required.node_selector_terms)
-    elif labels := {name: (volume.metadata.labels[name],) for name in _ZONES if name in volume.metadata.labels}:
-        yield labels
-
-
-def _labels(term: NodeSelectorTerm) -> Mapping[str, tuple[str, ...]]:
-    return {
-        each.key: tuple(each.values) for each in (*term.match_expressions, *term.match_fields) if each.operator == "In"
-    }
-
-
-def _devices(cluster: Cluster, pod: Pod) -> Iterator[PlacedDevice]:
-    extended = pod.status.extended_resource_claim_status
-    made = (f"{pod.metadata.namespace}/{extended.resource_claim_name}",) if extended is not None else ()
-    for key in (*claim_keys(pod), *made):
-        claim = cluster.devices.claims.get(key)
-        allocation = claim.status.allocation if claim is not None else None
-        for each in allocation.devices.results if allocation is not None else ():
-            yield PlacedDevice(
-                claim=key,
-                request=each.request,
-                driver=each.driver,
-                pool=each.pool,
-                device=each.device,
-                consumed={name: text(amount) for name, amount in sorted((each.consumed_capacity or {}).items())},
-                has_admin_access=bool(each.admin_access),
-            )
 
 
 # -- nodes and pools -----------------------------------------------------------------------------------------------------

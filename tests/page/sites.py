@@ -8,8 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler.api.decode import Delta, from_manifest
-from scheduler.api.resource_v1 import ResourceSlice
-from scheduler.api.storage_v1 import CSINode, CSIStorageCapacity, StorageClass
+from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
+from scheduler.api.storage_v1 import (
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.fixes import Steps
@@ -19,6 +25,7 @@ from scheduler.server.ui.answers import Facts, HistoryPoint, Problem
 from scheduler.server.ui.data import UiData
 from scheduler.server.ui.kept import LoopQuestions
 from scheduler.server.ui.page import answer
+from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_slice
 from tests.unit.harness import SchedulerHarness
 from tests.unit.server.test_listening import listening, sources
@@ -73,6 +80,7 @@ def ui_data(
         facts=lambda: facts,
         states=parts.group_states,
         history=history,
+        stored=lambda key: sched.seen.get(key.partition("/")[2]),
     )
 
 
@@ -176,6 +184,31 @@ def with_pools() -> SchedulerHarness:
         if at < 2:
             driver = {"name": "d.csi", "nodeID": node, "allocatable": {"count": 4}}
             seen(sched, CSINode, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+    return sched
+
+
+def with_uses() -> SchedulerHarness:
+    """A pod on a node with a volume and a device."""
+    sched = with_pools()
+    claim = {"metadata": {"name": "data", "namespace": "default", "uid": "uid-data"}, "spec": {"volumeName": "pv-1"}}
+    term = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}
+    volume = {
+        "storageClassName": "fast",
+        "capacity": {"storage": "5Gi"},
+        "csi": {"driver": "d.csi", "volumeHandle": "h"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+    }
+    seen(sched, PersistentVolumeClaim, claim)
+    seen(sched, PersistentVolume, {"metadata": {"name": "pv-1"}, "spec": volume})
+    result = a_result("gpu", "gpu.example.com/node-01/d0")
+    seen(sched, ResourceClaim, a_claim("cards").request("gpu", "gpu").allocated(result, on="node-01").obj())
+    sched.pod(
+        "user",
+        cpu="1",
+        on="node-01",
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        resourceClaims=[{"name": "cards", "resourceClaimName": "cards"}],
+    )
     return sched
 
 

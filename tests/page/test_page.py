@@ -19,7 +19,7 @@ import pytest
 
 from scheduler.server.ui.answers import HistoryPoint, Problem
 from tests.page.browser import Browser, Page, opened
-from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving, with_pools
+from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving, with_pools, with_uses
 from tests.unit.harness import SchedulerHarness
 
 ELEMENTS_MAX = 2000
@@ -319,6 +319,22 @@ async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> 
         assert re.search(r"verified An attempt then chooses node-\w\.\n+.*\w", shown)
         assert "of 3 nodes" in shown
         await examine(page).state("explanation")
+
+
+async def test_a_bound_pod_shows_its_volumes_and_devices(browser: Browser, examine: Examine) -> None:
+    async with serving(with_uses()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#explain-pod")
+        await page.type("user")
+        await page.press("Enter")
+        await page.until("document.querySelectorAll('#explanation ul').length === 2")
+        shown = await page.text("#explanation")
+        assert (
+            "claim default/data → pv-1\nclass fast, 5Gi, topology.kubernetes.io/zone=zone-1, pool default/c-01" in shown
+        )
+        assert "request gpu of default/cards → gpu.example.com/node-01/d0\nthe whole device" in shown
+        await examine(page).state("bound")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scheduler.explain.answer import AnswerPart
 
 
@@ -271,3 +273,41 @@ class StoragePage(AnswerPart, frozen=True):
     classes: tuple[ClassUse, ...]
     drivers: tuple[DriverAttachUse, ...]
     pools: tuple[CapacityUse, ...]
+
+
+class PlacedVolume(AnswerPart, frozen=True):
+    """The volume of a claim of a pod."""
+
+    claim: str
+    """`namespace/name`."""
+    volume: str
+    storage_class: str
+    driver: str
+    """"" for a volume without a CSI driver."""
+    capacity: str
+    segments: tuple[Mapping[str, tuple[str, ...]], ...]
+    """The labels of the nodes that reach the volume, one of these; empty: every node."""
+    pool: str
+    """The CSIStorageCapacity of its class at the pod's node, `namespace/name`; "" if there is none."""
+
+
+class PlacedDevice(AnswerPart, frozen=True):
+    """A device of a claim of a pod."""
+
+    claim: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+    consumed: Mapping[str, str]
+    """The part of each shared capacity; empty for a whole device."""
+    has_admin_access: bool
+
+
+class PlacedPod(AnswerPart, frozen=True):
+    """What a pod with a node uses."""
+
+    pod: str
+    node: str
+    volumes: tuple[PlacedVolume, ...]
+    devices: tuple[PlacedDevice, ...]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
 
+from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import Clock
@@ -28,6 +30,7 @@ from scheduler.server.ui.answers import (
     MemberRow,
     NodePage,
     Overview,
+    PlacedPod,
     PodPage,
     PodRow,
     PoolUse,
@@ -37,12 +40,14 @@ from scheduler.server.ui.causes import Cause, causes_of, most_frequent
 from scheduler.server.ui.groups import UiGroups, group_id, group_named
 from scheduler.server.ui.kept import KeptAnswer, LoopQuestions
 from scheduler.server.ui.nodes import MEASURES, NodeSearch, UiNodes
+from scheduler.server.ui.placed import placed_devices, placed_volumes
 from scheduler.server.ui.pools import DeviceUses, StorageUses, device_uses, storage_uses
 from scheduler.server.ui.shortened import one_page, shortened
 
 _FREED: Final = 1000
 _STEP_ROWS: Final = 512
 _SHARED_MAX: Final = 6
+_USES_MAX: Final = 50
 _MESSAGE_MAX: Final = 500
 
 _Row = TypeVar("_Row")
@@ -73,8 +78,13 @@ class UiData:
         facts: Callable[[], Facts],
         states: GroupStates,
         history: Iterable[HistoryPoint] = (),
+        stored: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Create the source. `newest` returns a pending pod by namespace and name, `counts` the gauge pending_pods."""
+        """Create the source. `counts` is the gauge pending_pods.
+
+        `newest` returns a pending pod by namespace and name, `stored` any pod of the API server, or an
+        unreadable one.
+        """
         self._cluster = cluster
         self._queue = queue
         self._questions = questions
@@ -83,6 +93,7 @@ class UiData:
         self._counts = counts
         self._facts = facts
         self._history = history
+        self._stored = stored
         self._nodes = UiNodes(cluster)
         self._groups = UiGroups(cluster, queue, states)
         self._snapshot = KeptAnswer(self._build, questions, clock, _released)
@@ -133,6 +144,24 @@ class UiData:
 
         pods = await self._questions.answer_to(rows)
         return GroupPage(group=group, page=page, pages=pages, total=len(keys), pods=pods)
+
+    async def placed(self, key: str) -> PlacedPod | None:
+        """Return what a pod with a node uses, at most 50 volumes and 50 devices; None if it has no node."""
+
+        def found() -> Steps[PlacedPod | None]:
+            yield True
+            pod = self._stored(key)
+            if not isinstance(pod, Pod) or not pod.spec.node_name:
+                return None
+            return PlacedPod(
+                pod=key,
+                node=pod.spec.node_name,
+                volumes=tuple(islice(placed_volumes(self._cluster, pod), _USES_MAX)),
+                devices=tuple(islice(placed_devices(self._cluster, pod), _USES_MAX)),
+            )
+
+        placed: PlacedPod | None = await self._questions.answer_to(found)
+        return placed
 
     async def devices(self, terms: Sequence[str], page: int) -> DevicesPage:
         """Return the sums of all devices, and some pools whose driver, name or node has all terms."""

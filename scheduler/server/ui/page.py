@@ -25,6 +25,7 @@ from scheduler.server.ui.answers import (
     GroupPage,
     NodePage,
     Overview,
+    PlacedPod,
     PodPage,
     PoolUse,
     StoragePage,
@@ -47,6 +48,7 @@ _PLACE: Final = b'<script type="application/json" id="data">null</script>'
 _TITLE: Final = b"<title>"
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CAUSE: Final = re.compile(r"[0-9a-f]{12}")
+_POD: Final = re.compile(r"[^/]{1,100}/[^/]{1,300}")
 _GROUP: Final = re.compile(r"[^/]{1,100}/[^/]{1,100}/[^/]{1,300}")
 _ESCAPED: Final = {
     b"<": rb"\u003c",
@@ -87,13 +89,13 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The first placed pods, as `simulate -o json` has them."""
 
 
-UiAnswer: TypeAlias = Overview | PodPage | NodePage | GroupPage | DevicesPage | StoragePage
+UiAnswer: TypeAlias = Overview | PodPage | NodePage | GroupPage | DevicesPage | StoragePage | PlacedPod
 
 
 async def answer(data: UiData, query: Mapping[str, str]) -> UiAnswer | None:
     """Return the sums, or a page of rows; None if there is no such thing now.
 
-    `cause=`, `group=` and `cell=` have an id; `nodes=`, `devices=` and `storage=` words to search for. Raises
+    `cause=`, `group=`, `cell=` and `pod=` have an id; `nodes=`, `devices=` and `storage=` words to search for. Raises
     MalformedQuery, and what `UiData` raises.
     """
     page = _number(query, "page") or 0
@@ -115,6 +117,10 @@ async def answer(data: UiData, query: Mapping[str, str]) -> UiAnswer | None:
         if not _GROUP.fullmatch(group):
             raise MalformedQuery("group must be the id of a group")
         return await data.members_of(group, page)
+    if (pod := query.get("pod")) is not None:
+        if not _POD.fullmatch(pod):
+            raise MalformedQuery("pod must be NAMESPACE/NAME")
+        return await data.placed(pod)
     cell = _number(query, "cell")
     return await data.overview() if cell is None else await data.nodes_of(cell, page)
 

@@ -13,13 +13,23 @@ from scheduler.api.resource_v1 import ResourceSlice
 from scheduler.api.storage_v1 import CSINode
 from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
-from scheduler.server.ui.answers import CapacityUse, ClassUse, DriverAttachUse, DriverUse, PoolUse, SharedUse
+from scheduler.server.ui.answers import (
+    CapacityUse,
+    ClassUse,
+    DriverAttachUse,
+    DriverUse,
+    PlacedDevice,
+    PlacedPod,
+    PlacedVolume,
+    PoolUse,
+    SharedUse,
+)
 from scheduler.server.ui.history import EVERY_S, POINTS_MAX, History
 from scheduler.server.ui.nodes import NodeSearch, UiNodes
 from scheduler.server.ui.page import MalformedQuery, answer, pages
 from scheduler.server.ui.pools import device_pools, device_uses, storage_uses
 from simulator.builders.devices import a_device, a_slice
-from tests.page.sites import AtOnce, put_class, put_storage, seen, ui_data, with_pools
+from tests.page.sites import AtOnce, put_class, put_storage, seen, ui_data, with_pools, with_uses
 from tests.unit.harness import SchedulerHarness, StepClock
 
 
@@ -99,8 +109,9 @@ async def test_words_find_rows(query: dict[str, str], total: int) -> None:
         ({"storage": "a", "page": "x"}, "page must be a number"),
         ({"nodes": "", "measure": "gold"}, "measure must be one of cpu, memory, pods, volumes, devices"),
         ({"nodes": "", "least": "-1"}, "least must be a number"),
+        ({"pod": "user"}, "pod must be NAMESPACE/NAME"),
     ],
-    ids=["a long search", "many words", "a page", "a measure", "a share"],
+    ids=["a long search", "many words", "a page", "a measure", "a share", "a pod without its namespace"],
 )
 async def test_a_malformed_search_names_its_parameter(query: dict[str, str], why: str) -> None:
     with pytest.raises(MalformedQuery, match=why):
@@ -237,6 +248,30 @@ async def test_lists_stay_small_with_the_longest_texts() -> None:
 
     assert len(msgspec.json.encode(await data.devices((), 0))) < 200_000
     assert len(msgspec.json.encode(await data.storage((), 0))) < 200_000
+
+
+async def test_what_a_placed_pod_uses() -> None:
+    sched = with_uses()
+    sched.pod("waits")
+    data = ui_data(sched)
+
+    assert await data.placed("default/user") == PlacedPod(
+        pod="default/user",
+        node="node-01",
+        volumes=(
+            PlacedVolume(
+                claim="default/data",
+                volume="pv-1",
+                storage_class="fast",
+                driver="d.csi",
+                capacity="5Gi",
+                segments=({"topology.kubernetes.io/zone": ("zone-1",)},),
+                pool="default/c-01",
+            ),
+        ),
+        devices=(PlacedDevice("default/cards", "gpu", "gpu.example.com", "node-01", "d0", {}, False),),
+    )
+    assert [await data.placed(f"default/{name}") for name in ("waits", "none")] == [None, None]
 
 
 # -- the last hour ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// -- placed pods of a file of `kubestow simulate -o html` ---------------------------------------------------------------------
+// -- placed pods: of a file of `kubestow simulate -o html`, and what an explained pod uses -------------------------------------
 
 let placementPage = 0;
 
@@ -22,12 +22,18 @@ function makePlacement(each) {
   return el("tr", {}, el("th", {scope: "row"}, el("details", {}, el("summary", {}, each.pod), ...placementOf(each))), ...cells);
 }
 
-function placementOf({volumes, devices, choice}) {
+function usesOf({volumes, devices}) {
+  const item = (text, soft) => el("li", {}, text, el("small", {}, soft));
   const parts = [];
-  if (volumes.length) parts.push(el("ul", {}, ...volumes.map((each) => el("li", {}, `claim ${each.claim} → ${each.volume}`, el("small", {}, volumeText(each))))));
-  if (devices.length) parts.push(el("ul", {}, ...devices.map((each) => el("li", {}, `request ${each.request} of ${each.claim} → ${each.driver}/${each.pool}/${each.device}`, el("small", {}, deviceText(each))))));
-  if (!choice) return [...parts, el("p", {}, "No other node was compared.")];
-  const {chosen, runnerUp} = choice;
+  if (volumes.length) parts.push(el("ul", {}, ...volumes.map((each) => item(`claim ${each.claim} → ${each.volume}`, volumeText(each)))));
+  if (devices.length) parts.push(el("ul", {}, ...devices.map((each) => item(`request ${each.request} of ${each.claim} → ${each.driver}/${each.pool}/${each.device}`, deviceText(each)))));
+  return parts;
+}
+
+function placementOf(placed) {
+  const parts = usesOf(placed);
+  if (!placed.choice) return [...parts, el("p", {}, "No other node was compared.")];
+  const {chosen, runnerUp} = placed.choice;
   parts.push(el("p", {}, `Score ${scoreText(chosen)}`));
   if (runnerUp) parts.push(el("p", {}, `Runner-up ${runnerUp.node}${runnerUp.total === chosen.total ? ", a tie" : ""}: ${scoreText(runnerUp)}`));
   return parts;
@@ -40,7 +46,7 @@ function volumeText(each) {
 
 function deviceText(each) {
   const parts = Object.entries(each.consumed).map(([name, amount]) => `${amount} of its ${name}`);
-  return [parts.join(", ") || "the whole device", ...(each.adminAccess ? ["with admin access"] : [])].join(", ");
+  return [parts.join(", ") || "the whole device", ...(each.adminAccess || each.hasAdminAccess ? ["with admin access"] : [])].join(", ");
 }
 
 function scoreText({total, parts}) {

@@ -14,7 +14,8 @@ async function explain(pod) {
   into.focus();
   try {
     const found = await explanationFor(pod);
-    if (turn === turns.explanation) answered(into, explanationOf(found));
+    const uses = !embedded && found.state === "bound" ? await load(`ui/data?pod=${encodeURIComponent(pod)}`) : null;
+    if (turn === turns.explanation) answered(into, [...explanationOf(found), ...(uses ? usesOf(uses) : [])]);
   } catch (error) {
     if (turn === turns.explanation) answered(into, [el("p", {class: "note bad", role: "alert"}, refusal(error))]);
   }
