@@ -304,7 +304,7 @@ class PlacedDevice(AnswerPart, frozen=True):
     has_admin_access: bool
 
 
-class PlacedPod(AnswerPart, frozen=True):
+class PodUses(AnswerPart, frozen=True):
     """What a pod with a node uses."""
 
     pod: str

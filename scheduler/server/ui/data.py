@@ -30,9 +30,9 @@ from scheduler.server.ui.answers import (
     MemberRow,
     NodePage,
     Overview,
-    PlacedPod,
     PodPage,
     PodRow,
+    PodUses,
     PoolUse,
     StoragePage,
 )
@@ -145,22 +145,22 @@ class UiData:
         pods = await self._questions.answer_to(rows)
         return GroupPage(group=group, page=page, pages=pages, total=len(keys), pods=pods)
 
-    async def placed(self, key: str) -> PlacedPod | None:
+    async def placed(self, key: str) -> PodUses | None:
         """Return what a pod with a node uses, at most 50 volumes and 50 devices; None if it has no node."""
 
-        def found() -> Steps[PlacedPod | None]:
+        def found() -> Steps[PodUses | None]:
             yield True
             pod = self._stored(key)
             if not isinstance(pod, Pod) or not pod.spec.node_name:
                 return None
-            return PlacedPod(
+            return PodUses(
                 pod=key,
                 node=pod.spec.node_name,
                 volumes=tuple(islice(placed_volumes(self._cluster, pod), _USES_MAX)),
                 devices=tuple(islice(placed_devices(self._cluster, pod), _USES_MAX)),
             )
 
-        placed: PlacedPod | None = await self._questions.answer_to(found)
+        placed: PodUses | None = await self._questions.answer_to(found)
         return placed
 
     async def devices(self, terms: Sequence[str], page: int) -> DevicesPage:

@@ -25,8 +25,8 @@ from scheduler.server.ui.answers import (
     GroupPage,
     NodePage,
     Overview,
-    PlacedPod,
     PodPage,
+    PodUses,
     PoolUse,
     StoragePage,
 )
@@ -89,7 +89,7 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     """The first placed pods, as `simulate -o json` has them."""
 
 
-UiAnswer: TypeAlias = Overview | PodPage | NodePage | GroupPage | DevicesPage | StoragePage | PlacedPod
+UiAnswer: TypeAlias = Overview | PodPage | NodePage | GroupPage | DevicesPage | StoragePage | PodUses
 
 
 async def answer(data: UiData, query: Mapping[str, str]) -> UiAnswer | None:

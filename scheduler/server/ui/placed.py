@@ -18,13 +18,13 @@ _ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kuber
 
 def placed_volumes(cluster: Cluster, pod: Pod) -> Iterator[PlacedVolume]:
     """Yield the volumes of the claims of the pod, in its order."""
-    known, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
+    volumes, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
     for key in dict.fromkeys(use.key for use in claim_uses(pod)):
-        claim = known.claims.get_api(key)
-        volume = known.volumes.get_api(claim.spec.volume_name) if claim is not None else None
+        claim = volumes.claims.get_api(key)
+        volume = volumes.volumes.get_api(claim.spec.volume_name) if claim is not None else None
         if volume is None:
             continue
-        pools = known.capacities.of(volume.spec.storage_class_name)
+        pools = volumes.capacities.of(volume.spec.storage_class_name)
         found = pools.at(slot) if pools is not None and slot is not None else ()
         size = volume.spec.capacity.get("storage")
         yield PlacedVolume(

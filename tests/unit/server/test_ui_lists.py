@@ -19,8 +19,8 @@ from scheduler.server.ui.answers import (
     DriverAttachUse,
     DriverUse,
     PlacedDevice,
-    PlacedPod,
     PlacedVolume,
+    PodUses,
     PoolUse,
     SharedUse,
 )
@@ -255,7 +255,7 @@ async def test_what_a_placed_pod_uses() -> None:
     sched.pod("waits")
     data = ui_data(sched)
 
-    assert await data.placed("default/user") == PlacedPod(
+    assert await data.placed("default/user") == PodUses(
         pod="default/user",
         node="node-01",
         volumes=(

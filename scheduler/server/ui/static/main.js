@@ -13,9 +13,9 @@ function partInAddress() {
   return PARTS.some(([name]) => name === wanted) ? wanted : "pending";
 }
 
-function go(name) { if (part !== name) location.hash = name; open(name, false); }
+function go(name) { if (part !== name) location.hash = name; openPart(name, false); }
 
-function open(name, takesFocus) {
+function openPart(name, takesFocus) {
   part = name;
   for (const [each] of PARTS) $(`part-${each}`).hidden = each !== name;
   showParts();
@@ -97,8 +97,8 @@ $("pause").addEventListener("click", () => {
   $("pause").setAttribute("aria-pressed", String(isPaused));
   if (!isPaused) poll();
 });
-addEventListener("hashchange", () => { const wanted = partInAddress(); if (wanted !== part) open(wanted, true); });
+addEventListener("hashchange", () => { const wanted = partInAddress(); if (wanted !== part) openPart(wanted, true); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden && !isPaused && !embedded) poll(); });
 if (embedded) showFile();
-open(partInAddress(), false);
+openPart(partInAddress(), false);
 if (embedded) refresh(); else poll();
