@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import aiohttp
 import pytest
 
 from scheduler.server.ui.answers import HistoryPoint, Problem
+from scheduler.server.ui.proxy import PageAnswer, PageRequest, page_proxy
 from tests.page.browser import Browser, Page, opened
 from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving, with_pools, with_uses
 from tests.unit.harness import SchedulerHarness
@@ -567,6 +569,33 @@ async def test_links_open_parts_and_the_browser_goes_back(browser: Browser) -> N
         await page.value("history.back()")
         await page.until("!document.querySelector('#part-storage').hidden")
         assert await page.value("document.querySelectorAll('main > div:not([hidden])').length") == 1
+
+
+async def test_the_page_behind_the_proxy_of_kubestow_ui(browser: Browser, examine: Examine) -> None:
+    """Its requests are relative, so the secret part of the address stays before them."""
+    async with serving(few()) as url, aiohttp.ClientSession() as http:
+
+        async def send(request: PageRequest) -> PageAnswer:
+            target = url.removesuffix("/ui") + request.path
+            headers = {"Content-Type": "application/json"} if request.body is not None else {}
+            async with http.request(
+                request.method, target, params=request.query, data=request.body, headers=headers
+            ) as found:
+                return PageAnswer(found.status, found.headers, await found.read())
+
+        async with page_proxy(send) as address, opened(browser) as page:
+            await page.open(address)
+            await page.until("document.querySelector('#causes .fixed')")
+            for part in ("nodes", "devices", "storage", "groups", "history"):
+                await part_of(page, part)
+            assert await page.value("document.querySelector('#trouble').hidden")
+            await part_of(page, "what-if")
+            await page.focus("#drain")
+            await page.type("node-a")
+            await page.press("Enter")
+            await page.until("document.querySelector('#what-if-answer .note:not([role=status])')")
+            assert await page.value("location.pathname.split('/').length") == 3
+            await examine(page).state("proxy")
 
 
 async def test_without_permission_to_explain_causes_stay_readable(browser: Browser, examine: Examine) -> None:
