@@ -80,8 +80,9 @@ async def _answered(
 ) -> web.StreamResponse:
     if request.headers.get("Host", "").rpartition(":")[0] not in _HOSTS:
         return _text("403 the host must be 127.0.0.1 or localhost\n", 403)
-    path = request.path[len(prefix) :]
-    if not hmac.compare_digest(request.path[: len(prefix)].encode(), prefix.encode()) or not _is_of_page(request, path):
+    given, path = request.path[: len(prefix)], request.path[len(prefix) :]
+    has_secret = hmac.compare_digest(given.encode(errors="replace"), prefix.encode())
+    if not has_secret or not _is_of_page(request, path):
         return _text("404 page not found\n", 404)
     if path != "/ui" and request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
         return _text("403 only this page may read its data\n", 403)

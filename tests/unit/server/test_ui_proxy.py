@@ -71,7 +71,9 @@ async def test_requests(method: str, path: str, sent: dict[str, str], status: in
         assert text == "no replica leads\n"
 
 
-@pytest.mark.parametrize("path", ["/ui", "/ui/data", "/{secret}x/ui", "/{short}/ui", "//ui", "/%2e%2e/ui"])
+@pytest.mark.parametrize(
+    "path", ["/ui", "/ui/data", "/{secret}x/ui", "/{short}/ui", "//ui", "/%2e%2e/ui", "/%ff%fe/ui"]
+)
 async def test_without_the_secret_there_is_no_page(path: str) -> None:
     scheduler = Scheduler()
     async with page_proxy(scheduler.send) as url, aiohttp.ClientSession() as session:
