@@ -67,7 +67,7 @@ def reference() -> str:
     """Return the whole page."""
     commands = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (argparse shows no other way)
     assert isinstance(commands, dict)
-    parts = [_command(name, commands[name]) for name in ("run", "simulate", "check-config", "explain", "what-if")]
+    parts = [_command(name, commands[name]) for name in ("run", "simulate", "check-config", "explain", "what-if", "ui")]
     return _HEAD + "\n".join([parts[0], _upstream(commands["run"]), *parts[1:], sections()])
 
 

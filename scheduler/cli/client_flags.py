@@ -1,4 +1,4 @@
-"""The commands that send a request to the running scheduler, `explain` and `what-if`, and their flags.
+"""The commands that send requests to the running scheduler, `explain`, `what-if` and `ui`, and their flags.
 
 `kubestow` has them among other commands, and kubectl's plugin has them alone. Their texts name the program.
 """
@@ -28,6 +28,12 @@ exit codes:
   5    nothing to place: the manifests have no pod, so nothing was checked
   130  the command was interrupted"""
 
+_EXIT_CODES_OF_UI: Final = """\
+exit codes:
+  0    it was ended by Ctrl-C
+  3    wrong flags
+  4    the scheduler gave no answer; standard error says why, and what to do next"""
+
 API_GROUPS: Final = ("scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh")
 """Those of the kinds of groups, in the scheduler's order; repeated here for the same reason."""
 
@@ -52,7 +58,7 @@ class MoreCommands:
 
 
 def add_client_commands(command: CommandAdder, prog: str) -> None:
-    """Add `explain` and `what-if`. `prog` begins the lines of their errors."""
+    """Add `explain`, `what-if` and `ui`. `prog` begins the lines of their errors."""
     why = "explain why a pod is pending, or why a group of pods does not start, by the running scheduler"
     explain = command("explain", why, "[flags] [pod | group] [NAMESPACE/]NAME", _EXIT_CODES)
     named = "the pod, as NAME or NAMESPACE/NAME; after the word group it is a PodGroup"
@@ -68,11 +74,17 @@ def add_client_commands(command: CommandAdder, prog: str) -> None:
     what_if.set_defaults(
         config="", allow_default_scheduler=False, emulated_version="", min_compatibility_version="", feature_gates={}
     )
+    opens = "open the page of the running scheduler in a browser, until Ctrl-C"
+    page = command("ui", opens, "[flags]", _EXIT_CODES_OF_UI)
+    page.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
+    local = "port of this machine's 127.0.0.1 for the page (default: a free one)"
+    page.add_argument("--port", type=_port, default=0, metavar="PORT", help=local)
     for each in (explain, what_if):
-        each.usage_exit_code = USAGE_EXIT_CODE
-        each.set_defaults(prog=prog)
         output = "format of the answer (default text)"
         each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
+    for each in (explain, what_if, page):
+        each.usage_exit_code = USAGE_EXIT_CODE
+        each.set_defaults(prog=prog)
         add_access(each.add_argument_group("connection to the scheduler").add_argument)
 
 
@@ -143,7 +155,13 @@ def add_access(add: _Add) -> None:
     add("--scheduler-ca-file", type=_non_empty, metavar="FILE", help=authority)
     certified = "name in that certificate (default: LEASE-NAME.SCHEDULER-NAMESPACE.svc, or the host of --server)"
     add("--scheduler-server-name", type=_non_empty, metavar="NAME", help=certified)
-    add("--timeout", type=_timeout, default=60.0, metavar="DURATION", help="time limit of the command (default 1m0s)")
+    add(
+        "--timeout",
+        type=_timeout,
+        default=60.0,
+        metavar="DURATION",
+        help="time limit of the command, for ui of a request (default 1m0s)",
+    )
 
 
 def pod_key(text: str) -> tuple[str, str]:
@@ -206,6 +224,10 @@ def count(text: str, most: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 7 and 0 < int(text) <= most):
         raise argparse.ArgumentTypeError(f"must be a number of 1 to {most}, got {text!r}")
     return int(text)
+
+
+def _port(text: str) -> int:
+    return count(text, 65535)
 
 
 def _non_empty(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`kubestow explain` and `kubestow what-if`: read the input, send it to the running scheduler, print the answer.
+"""`kubestow explain`, `what-if` and `ui`: send requests to the running scheduler, and show the answers.
 
 A plan, which is about all pods, is answered by a simulation with the scheduler's configuration (`main`).
 
@@ -11,12 +11,23 @@ import argparse
 import asyncio
 import json
 import sys
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, opened
+from scheduler.cli.debug_request import (
+    Access,
+    Client,
+    DebugAnswer,
+    DebugRequest,
+    WrongAddress,
+    answer_of,
+    client_of,
+    opened,
+    problem,
+)
 from scheduler.cli.leader import LeaseName, NoAnswer, one_line
 from scheduler.core.feature_gates import VERSIONS
 from scheduler.metrics import logs
@@ -84,6 +95,48 @@ def what_if(arguments: argparse.Namespace) -> int:
         )
 
     return _run(arguments, prepare)
+
+
+def ui(arguments: argparse.Namespace) -> int:
+    """Serve the page of the running scheduler on this machine until Ctrl-C. Return the exit code."""
+    logs.setup("text", QUIET)
+    try:
+        asyncio.run(_serve_page(arguments))
+    except WrongAddress as mistake:
+        return fail(arguments, str(mistake), MALFORMED)
+    except (NoAnswer, OSError) as why:
+        return fail(arguments, str(why), NO_ANSWER)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+async def _serve_page(arguments: argparse.Namespace) -> None:
+    """Check that the scheduler serves the page, print the address, and pass requests on. Ends when it is cancelled."""
+    from scheduler.server.ui.proxy import PageAnswer, PageRequest, SchedulerAway, page_proxy
+
+    client = await client_of(access(arguments))
+
+    async def send(request: PageRequest) -> PageAnswer:
+        sent = DebugRequest(request.method, request.path, request.path, request.body, False, request.query)
+        try:
+            answer, _ = await client.exchange(sent)
+        except NoAnswer as why:
+            raise SchedulerAway(str(why)) from why
+        return PageAnswer(answer.status, answer.headers, answer.body)
+
+    first = DebugRequest("GET", "/ui", "/ui", wants_text=False)
+    found, leader = await client.exchange(first)
+    if found.status == 404:
+        named = f"pod {leader}" if leader else "the scheduler"
+        raise NoAnswer(f"{named} does not serve the page: start it with --ui, or set ui.enabled in the chart")
+    if found.status != 200:
+        raise NoAnswer(problem(answer_of(found.status, found.headers, found.body), first, leader))
+    async with page_proxy(send, arguments.port) as url:
+        print(f"{url}\nThe page has your permissions. Ctrl-C ends it.", flush=True)
+        if not arguments.no_browser and not await asyncio.to_thread(webbrowser.open, url):
+            print(f"{arguments.prog}: there is no browser to open; use the address", file=sys.stderr)
+        await asyncio.Event().wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,15 @@ class DebugRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """An answer as it was sent."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DebugAnswer:
     """What the daemon answered. `exit_code` is None if it gave none."""
 
@@ -108,7 +117,8 @@ class Client:
     async def send(self, request: DebugRequest) -> DebugAnswer:
         """Return the answer, whose exit code says what it is. Raises NoAnswer for an answer that is none."""
         for tries_left in reversed(range(_TRIES)):
-            answer, leader = await self._sent(request)
+            raw, leader = await self._sent(request)
+            answer = answer_of(raw.status, raw.headers, raw.body)
             if answer.status not in {429, 503} or not tries_left:
                 break
             self.progress.step = f"waiting after an answer {answer.status}"
@@ -123,6 +133,25 @@ class Client:
 
     async def page(self, request: DebugRequest, leader: Leader | None) -> DebugAnswer:
         """Return what the leader answers, with any status, after one try. `leader` is None with --server. Raises NoAnswer."""
+        answer = await self._answer(request, leader)
+        return answer_of(answer.status, answer.headers, answer.body)
+
+    async def exchange(self, request: DebugRequest) -> tuple[RawAnswer, Leader | None]:
+        """Return the answer as it was sent, and the pod that sent it. Refused credentials are renewed once.
+
+        Raises NoAnswer, also when the time limit is over.
+        """
+        try:
+            async with asyncio.timeout(self.access.timeout_s):
+                found = await self._sent(request)
+                if found[0].status == 401 and self.settings.renew is not None:
+                    await self.settings.renew(True)
+                    found = await self._sent(request)
+                return found
+        except TimeoutError as error:
+            raise _too_late(self.access, self.progress) from error
+
+    async def _answer(self, request: DebugRequest, leader: Leader | None) -> RawAnswer:
         if leader is None:
             self.progress.step = f"waiting for an answer of {self.access.server}"
             return await self._direct(request)
@@ -148,11 +177,11 @@ class Client:
         finally:
             await transport.close()
 
-    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
+    async def _sent(self, request: DebugRequest) -> tuple[RawAnswer, Leader | None]:
         leader = await self.leader()
-        return await self.page(request, leader), leader
+        return await self._answer(request, leader), leader
 
-    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> DebugAnswer:
+    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> RawAnswer:
         name = self.access.server_name or f"{self.access.lease.name}.{leader.namespace}.svc"
         connector = TunnelConnector(tunnel.socket, self._tls(), name)
         try:
@@ -165,7 +194,7 @@ class Client:
         finally:
             await connector.abort()
 
-    async def _direct(self, request: DebugRequest) -> DebugAnswer:
+    async def _direct(self, request: DebugRequest) -> RawAnswer:
         url = URL(self.access.server)
         tls = self._tls() if url.scheme == "https" else False
         name = {"server_hostname": self.access.server_name} if self.access.server_name else {}
@@ -188,7 +217,7 @@ class Client:
 
     async def _exchange(
         self, session: aiohttp.ClientSession, url: URL, request: DebugRequest, **options: object
-    ) -> DebugAnswer:
+    ) -> RawAnswer:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         text = {"output": "text"} if request.wants_text else {}
         if self.settings.authorization is not None and url.scheme == "https":
@@ -211,7 +240,7 @@ class Client:
                 if len(body) > _LONGEST_ANSWER:
                     hint = "; use -o text" if request.path.startswith(_TEXTS) and not request.wants_text else ""
                     raise NoAnswer(f"the answer to {request.path} has more than {_LONGEST_ANSWER} bytes{hint}")
-            return answer_of(response.status, response.headers, bytes(body))
+            return RawAnswer(response.status, response.headers, bytes(body))
 
     def _tls(self) -> ssl.SSLContext:
         """Return the client's side: the user's certificate, and the authorities if there are any."""
@@ -236,9 +265,17 @@ async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator
             settings = await _settings(access)
             yield Client(access, settings, clock or SystemClock(), progress)
     except TimeoutError as error:
-        raise NoAnswer(
-            f"no answer within {access.timeout_s:g} s, while {progress.step}; --timeout gives more time"
-        ) from error
+        raise _too_late(access, progress) from error
+
+
+async def client_of(access: Access) -> Client:
+    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, WrongAddress."""
+    async with opened(access) as client:
+        return client
+
+
+def _too_late(access: Access, progress: _Progress) -> NoAnswer:
+    return NoAnswer(f"no answer within {access.timeout_s:g} s, while {progress.step}; --timeout gives more time")
 
 
 async def _settings(access: Access) -> Settings:

@@ -2,8 +2,8 @@
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
-failed, 2 wrong usage or manifests that cannot be used, 130 interrupted, 141 if the reader of the output has gone. `explain`
-and `what-if` have other ones.
+failed, 2 wrong usage or manifests that cannot be used, 130 interrupted, 141 if the reader of the output has gone. `explain`,
+`what-if` and `ui` have other ones.
 """
 
 from __future__ import annotations
@@ -570,7 +570,19 @@ def _take_configuration(arguments: argparse.Namespace, file: Path) -> None:
 
 _EXIT_CODES_OF_PLANS: Final[Mapping[int, int]] = {0: 0, 1: 2, 2: 3, 5: 5}
 """Exit code of a simulation → that of what-if."""
-CLIENT_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {"explain": _explain, "what-if": _what_if}
+
+
+def _ui(arguments: argparse.Namespace) -> int:
+    from scheduler.cli import cluster_commands
+
+    return cluster_commands.ui(arguments)
+
+
+CLIENT_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "explain": _explain,
+    "what-if": _what_if,
+    "ui": _ui,
+}
 """The commands that kubectl's plugin has, too."""
 
 

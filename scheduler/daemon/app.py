@@ -73,7 +73,8 @@ from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
 from scheduler.scheduler import Scheduler
 from scheduler.server.serving import Serving
-from scheduler.server.ui import UiPages
+from scheduler.server.ui.history import History
+from scheduler.server.ui.page import UiPages
 
 _log = structlog.get_logger(__name__)
 
@@ -195,6 +196,7 @@ class Daemon:
             is_stopping=lambda: self._is_stopping,
             shell=self._shell,
             errors=self._errors,
+            history=History(self._clock, self.scheduler.pending, self.metrics.attempts),
         )
         showing.bind_metrics()
         self._serving = Serving(self._options, showing.sources(), transport, self._clock)
@@ -487,6 +489,7 @@ class Daemon:
             due = self._clock.now() + _LAG_EVERY_S
             await self._clock.sleep(_LAG_EVERY_S)
             self.metrics.loop_lag(max(0.0, self._clock.now() - due))
+            self._showing.history.tick()
 
 
 def _collect_rarely() -> None:

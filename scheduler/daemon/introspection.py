@@ -16,6 +16,7 @@ import msgspec
 
 from scheduler import __version__
 from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken
 from scheduler.api.pod_group import API_GROUPS
 from scheduler.cache.pod_groups import joined
 from scheduler.config.dump import to_document, without_keys
@@ -40,9 +41,11 @@ from scheduler.metrics.scraped import pod_resource_pages
 from scheduler.scheduler import Scheduler
 from scheduler.server.cache_dump import cache_page
 from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark, checked
-from scheduler.server.ui import UiPages, answer, pages
-from scheduler.server.ui_answers import Facts, Problem
-from scheduler.server.ui_data import UiData, shortened
+from scheduler.server.ui.answers import Facts, Problem
+from scheduler.server.ui.data import UiData
+from scheduler.server.ui.history import History
+from scheduler.server.ui.page import UiPages, answer, pages
+from scheduler.server.ui.shortened import shortened
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
@@ -72,6 +75,7 @@ class Introspection:
     is_stopping: Callable[[], bool]
     shell: Operator
     errors: UnforeseenErrors
+    history: History
 
     def bind_metrics(self) -> None:
         """Connect the gauges to the parts. Call once."""
@@ -135,9 +139,12 @@ class Introspection:
         found = await scheduler.questions.answer_to(partial(scheduler.group_explainer.pod, key))
         if found is not None:
             return msgspec.structs.replace(found, remark=self.server_version.remark)
-        pods = self.informers.reflectors.get(POD.name)
-        pod = pods.store.get(key) if pods is not None else None
+        pod = self._stored_pod(key)
         return None if pod is None else outside(pod)
+
+    def _stored_pod(self, key: str) -> Pod | Broken | None:
+        pods = self.informers.reflectors.get(POD.name)
+        return pods.store.get(key) if pods is not None else None
 
     async def explain_group(self, key: str, api_group: str) -> GroupExplanation | None:
         """Answer why a group does not start; None if it does not exist. Raises NotReady, TooManyQuestions and ClusterChanged."""
@@ -187,6 +194,8 @@ class Introspection:
             counts=scheduler.pending,
             facts=self._facts,
             states=scheduler.group_states,
+            history=self.history.points,
+            stored=self._stored_pod,
         )
 
     def _facts(self) -> Facts:

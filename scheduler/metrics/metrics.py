@@ -276,6 +276,13 @@ class Metrics:
         self._attempts[result, profile].inc()
         self._attempt_s[result, profile].observe(seconds)
 
+    def attempts(self) -> dict[str, float]:
+        """Return the ended attempts by result, of all profiles."""
+        found: dict[str, float] = {}
+        for (result, _), series in self._attempts.items():
+            found[result] = found.get(result, 0.0) + series.value
+        return found
+
     def group_attempt(self, result: str, profile: str, seconds: float) -> None:
         """Record the end of a group's attempt: `scheduled`, `unschedulable`, `waiting_on_preemption` or `error`."""
         self._group_attempts[result, profile].inc()

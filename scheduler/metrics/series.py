@@ -26,6 +26,11 @@ class CounterSeries:
         """Add `amount`, which is not negative."""
         self._value += amount
 
+    @property
+    def value(self) -> float:
+        """The present count."""
+        return self._value
+
     def show(self, metric: Metric, labels: dict[str, str]) -> None:
         """Add the sample to the metric."""
         metric.add_sample(f"{metric.name}_total", labels, self._value)

@@ -31,7 +31,7 @@ from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
-from scheduler.server.ui import MalformedQuery, headers, html
+from scheduler.server.ui.page import MalformedQuery, headers, html
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from scheduler.core.terminal import printable
-from scheduler.server.ui import embedded
+from scheduler.server.ui.page import embedded
 from simulator.replay.answer import PodTimesAnswer, ReplayAnswer, RunAnswer, UseAnswer
 
 _ROWS_MAX: Final = 50

@@ -293,7 +293,7 @@ def outcome_of(  # noqa: PLR0913 (the parts of one simulation)
             explains=asked.explains,
             keeps_pages=asked.output == "html",
             question=question,
-            with_detail=asked.seeds is None and asked.output in {"json", "wide"},
+            with_detail=asked.seeds is None and asked.output in {"json", "wide", "html"},
             seed=seed,
         )
 

@@ -10,17 +10,16 @@ from msgspec import UNSET, Meta, UnsetType
 from scheduler.api.podinfo import CPU
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.answer import Explanation
+from scheduler.server.ui.answers import PlacedDevice, PlacedVolume
 from simulator.simulate.detail import (
     Count,
     Detail,
     Named,
     NodeUse,
     Part,
-    PlacedDevice,
     PodDetail,
     PodName,
-    PoolUse,
-    VolumeAnswer,
+    PoolAnswer,
 )
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Orders
@@ -45,6 +44,23 @@ class Summary(Part, frozen=True):
     left_out: Annotated[
         dict[str, Count],
         Meta(description="Objects by kind that scheduling does not read; custom resources as `Kind.group`."),
+    ]
+
+
+class VolumeAnswer(Part, frozen=True):
+    """The volume of a claim of a pod."""
+
+    claim: PodName
+    volume: Named
+    storage_class: str
+    driver: Annotated[str, Meta(description="Empty for a volume without a CSI driver.")]
+    capacity: Annotated[str, Meta(description="A quantity.")]
+    segments: Annotated[
+        list[dict[str, list[str]]],
+        Meta(description="Node labels, such as the zone: nodes of any of these reach it. Empty: every node does."),
+    ]
+    pool: Annotated[
+        str | None, Meta(description="The CSIStorageCapacity of its class at the node, `namespace/name`; null: none.")
     ]
 
 
@@ -182,7 +198,7 @@ class Answer(Part, frozen=True):
     groups: Annotated[list[GroupAnswer], Meta(description="In the order of the input.")]
     resources: list[ResourceAnswer]
     nodes: Annotated[list[NodeUse], Meta(description="By name.")]
-    device_pools: Annotated[list[PoolUse], Meta(description="Pools of devices that belong to no single node.")]
+    device_pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to no single node.")]
     explanations: Annotated[
         list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
     ]
@@ -260,7 +276,7 @@ def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
         settled=outcome.is_settled,
         problems=outcome.problems,
         summary=_summary(outcome),
-        pods=[_pod(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
+        pods=[pod_answer(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
         preempted=list(outcome.victims),
         missing_references=[
             MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
@@ -309,14 +325,23 @@ def _summary(outcome: Outcome) -> Summary:
     )
 
 
-def _pod(each: Placement, used: PodDetail) -> PodAnswer:
+def pod_answer(each: Placement, used: PodDetail) -> PodAnswer:
+    """Return a pod as the JSON has it."""
     made = PodAnswer(
         *(each.pod, each.owner or None, each.node or None, each.is_expected_pending),
-        volumes=list(used.volumes),
+        volumes=[_volume(volume) for volume in used.volumes],
         devices=[_device(device) for device in used.devices],
         choice=_choice(used),
     )
     return made if each.node else msgspec.structs.replace(made, reason=each.reason, message=each.message)
+
+
+def _volume(each: PlacedVolume) -> VolumeAnswer:
+    return VolumeAnswer(
+        *(each.claim, each.volume, each.storage_class, each.driver, each.capacity),
+        segments=[{name: list(values) for name, values in segment.items()} for segment in each.segments],
+        pool=each.pool or None,
+    )
 
 
 def _device(each: PlacedDevice) -> DeviceAnswer:

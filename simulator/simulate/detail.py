@@ -14,21 +14,20 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from scheduler.api.core_v1 import NodeSelectorTerm, Pod
+from scheduler.api.core_v1 import Pod
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import DeviceId, ResourceSlice, bare_name, claim_keys
-from scheduler.api.storage_v1 import PersistentVolume, claim_uses
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import PODS
 from scheduler.core import nodeset
+from scheduler.core.cooperative import finish
 from scheduler.core.decision_record import NodeScore
 from scheduler.explain.changes import quantity
 from scheduler.scheduler import Scheduler
+from scheduler.server.ui.answers import PlacedDevice, PlacedVolume
+from scheduler.server.ui.placed import placed_devices, placed_volumes
+from scheduler.server.ui.pools import device_pools
 
 _NANO: Final = 10**9
-_ZONES: Final[tuple[str, ...]] = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-"""Labels of volumes whose nodes are not restricted otherwise."""
-
 
 Count = Annotated[int, Meta(ge=0)]
 Named = Annotated[str, Meta(min_length=1)]
@@ -39,42 +38,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     """An object of the JSON answer: its fields are those of the schema, without additional ones."""
 
 
-class VolumeAnswer(Part, frozen=True):
-    """The volume of a claim of a pod."""
-
-    claim: PodName
-    volume: Named
-    storage_class: str
-    driver: Annotated[str, Meta(description="Empty for a volume without a CSI driver.")]
-    capacity: Annotated[str, Meta(description="A quantity.")]
-    segments: Annotated[
-        list[dict[str, list[str]]],
-        Meta(description="Node labels, such as the zone: nodes of any of these reach it. Empty: every node does."),
-    ]
-    pool: Annotated[
-        str | None, Meta(description="The CSIStorageCapacity of its class at the node, `namespace/name`; null: none.")
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedDevice:
-    """A device of a claim of a pod."""
-
-    claim: str
-    request: str
-    driver: str
-    pool: str
-    device: str
-    consumed: Mapping[str, str]
-    """The part of each shared capacity; empty for a whole device."""
-    has_admin_access: bool
-
-
 @dataclass(frozen=True, slots=True)
 class PodDetail:
     """What a placed pod uses, and how its node was chosen."""
 
-    volumes: tuple[VolumeAnswer, ...] = ()
+    volumes: tuple[PlacedVolume, ...] = ()
     devices: tuple[PlacedDevice, ...] = ()
     chosen: NodeScore | None = None
     """None if no other node was possible."""
@@ -115,7 +83,7 @@ class SharedAnswer(Part, frozen=True):
     of: str
 
 
-class PoolUse(Part, frozen=True):
+class PoolAnswer(Part, frozen=True):
     """Devices of a pool."""
 
     driver: Named
@@ -133,7 +101,7 @@ class NodeUse(Part, frozen=True):
     resources: list[ResourceUseAnswer]
     attachments: Annotated[list[AttachAnswer], Meta(description="Of drivers with a limit.")]
     storage: list[StorageAnswer]
-    pools: Annotated[list[PoolUse], Meta(description="Pools of devices that belong to this node.")] = msgspec.field(
+    pools: Annotated[list[PoolAnswer], Meta(description="Pools of devices that belong to this node.")] = msgspec.field(
         name="devicePools"
     )
 
@@ -146,7 +114,7 @@ class Detail:
     """Placed pods by `namespace/name`."""
     nodes: tuple[NodeUse, ...]
     """By name."""
-    pools: tuple[PoolUse, ...]
+    pools: tuple[PoolAnswer, ...]
     """Pools of devices that belong to no single node, by driver and name."""
 
 
@@ -174,70 +142,17 @@ def _pod(scheduler: Scheduler, pod: Pod) -> PodDetail:
             scores = record.scores
     chosen, runner_up = (*scores, None, None)[:2]
     return PodDetail(
-        volumes=tuple(_volumes(scheduler.cluster, pod)),
-        devices=tuple(_devices(scheduler.cluster, pod)),
+        volumes=tuple(placed_volumes(scheduler.cluster, pod)),
+        devices=tuple(placed_devices(scheduler.cluster, pod)),
         chosen=chosen,
         runner_up=runner_up,
     )
 
 
-def _volumes(cluster: Cluster, pod: Pod) -> Iterator[VolumeAnswer]:
-    known, slot = cluster.volumes, cluster.nodes.present_slot(pod.spec.node_name)
-    for key in dict.fromkeys(use.key for use in claim_uses(pod)):
-        claim = known.claims.get_api(key)
-        volume = known.volumes.get_api(claim.spec.volume_name) if claim is not None else None
-        if volume is None:
-            continue
-        pools = known.capacities.of(volume.spec.storage_class_name)
-        found = pools.at(slot) if pools is not None and slot is not None else ()
-        size = volume.spec.capacity.get("storage")
-        yield VolumeAnswer(
-            claim=key,
-            volume=volume.metadata.name,
-            storage_class=volume.spec.storage_class_name,
-            driver=volume.spec.csi.driver if volume.spec.csi is not None else "",
-            capacity=text(size) if size is not None else "",
-            segments=list(_segments(volume)),
-            pool=found[0].key if found else None,
-        )
-
-
-def _segments(volume: PersistentVolume) -> Iterator[dict[str, list[str]]]:
-    affinity = volume.spec.node_affinity
-    if affinity is not None and affinity.required is not None:
-        yield from (_labels(term) for term in affinity.required.node_selector_terms)
-    elif labels := {name: [volume.metadata.labels[name]] for name in _ZONES if name in volume.metadata.labels}:
-        yield labels
-
-
-def _labels(term: NodeSelectorTerm) -> dict[str, list[str]]:
-    return {
-        each.key: list(each.values) for each in (*term.match_expressions, *term.match_fields) if each.operator == "In"
-    }
-
-
-def _devices(cluster: Cluster, pod: Pod) -> Iterator[PlacedDevice]:
-    extended = pod.status.extended_resource_claim_status
-    made = (f"{pod.metadata.namespace}/{extended.resource_claim_name}",) if extended is not None else ()
-    for key in (*claim_keys(pod), *made):
-        claim = cluster.devices.claims.get(key)
-        allocation = claim.status.allocation if claim is not None else None
-        for each in allocation.devices.results if allocation is not None else ():
-            yield PlacedDevice(
-                claim=key,
-                request=each.request,
-                driver=each.driver,
-                pool=each.pool,
-                device=each.device,
-                consumed={name: text(amount) for name, amount in sorted((each.consumed_capacity or {}).items())},
-                has_admin_access=bool(each.admin_access),
-            )
-
-
 # -- nodes and pools -----------------------------------------------------------------------------------------------------
 
 
-def _node(cluster: Cluster, name: str, slot: int, pools: Mapping[str, list[PoolUse]]) -> NodeUse:
+def _node(cluster: Cluster, name: str, slot: int, pools: Mapping[str, list[PoolAnswer]]) -> NodeUse:
     return NodeUse(
         node=name,
         resources=list(_resources(cluster, slot)),
@@ -269,34 +184,12 @@ def _attachments(cluster: Cluster, slot: int) -> Iterator[AttachAnswer]:
             yield AttachAnswer(driver, used, used + free)
 
 
-def _pools(cluster: Cluster) -> dict[str, list[PoolUse]]:
-    """Return the pools by node, "" for none, each list by driver and name. Only the newest slices of a pool count."""
-    slices: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for each in cluster.devices.slices():
-        slices.setdefault((each.spec.driver, each.spec.pool.name), []).append(each)
-    found: dict[str, list[PoolUse]] = {}
-    for _, of_pool in sorted(slices.items()):
-        newest = max(each.spec.pool.generation for each in of_pool)
-        current = [each for each in of_pool if each.spec.pool.generation == newest]
-        nodes = {each.spec.node_name or "" for each in current}
-        found.setdefault(nodes.pop() if len(nodes) == 1 else "", []).append(_pool(cluster, current))
+def _pools(cluster: Cluster) -> dict[str, list[PoolAnswer]]:
+    """Return the pools by node, "" for none, each list by driver and name."""
+    found: dict[str, list[PoolAnswer]] = {}
+    for pool in finish(device_pools(cluster)):
+        shared = [SharedAnswer(each.device, each.capacity, each.used, each.of) for each in pool.shared]
+        found.setdefault(pool.node, []).append(
+            PoolAnswer(pool.driver, pool.pool, pool.devices, pool.used, pool.free, shared)
+        )
     return found
-
-
-def _pool(cluster: Cluster, slices: list[ResourceSlice]) -> PoolUse:
-    spec = slices[0].spec
-    devices, used, shared = 0, 0, list[SharedAnswer]()
-    for each in sorted(slices, key=lambda each: each.metadata.name):
-        for device in each.spec.devices:
-            id_ = DeviceId(spec.driver, spec.pool.name, device.name)
-            devices += 1
-            used += cluster.devices.use.is_used(id_)
-            if device.allow_multiple_allocations:
-                consumed = cluster.devices.use.consumed(id_)
-                shared += [
-                    SharedAnswer(
-                        device.name, name, text(Quantity(consumed.get(bare_name(spec.driver, name), 0))), text(of.value)
-                    )
-                    for name, of in sorted(device.capacity.items())
-                ]
-    return PoolUse(spec.driver, spec.pool.name, devices, used, devices - used, shared)

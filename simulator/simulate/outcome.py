@@ -21,7 +21,7 @@ from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
-from scheduler.server.ui import UiPages
+from scheduler.server.ui.page import UiPages
 from simulator.simulate.detail import Count, Detail, Part, PodName
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.references import MissingReference

@@ -15,9 +15,9 @@ from scheduler.api.podinfo import CPU
 from scheduler.core.decision_record import NodeScore
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
-from scheduler.server.ui import SimulationResult, as_file
-from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer
-from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolUse
+from scheduler.server.ui.page import SimulationResult, as_file
+from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer, pod_answer
+from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolAnswer
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Order, Orders
 from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
@@ -26,6 +26,8 @@ from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 ROWS: Final = 40
 """With more pods than this, the rest is summed up."""
+PLACED_MAX: Final = 5000
+"""Placed pods in an HTML file."""
 PROBLEMS: Final = 10
 """This many pods that were expected to be pending, and are not, are named one by one."""
 
@@ -76,12 +78,15 @@ def _unfit(each: Order) -> str:
 def as_html(outcome: Outcome) -> bytes:
     """Return the page /ui with the data of the simulation inside."""
     assert outcome.pages is not None
-    problems = outcome.problems
+    assert outcome.detail is not None
+    problems, used = outcome.problems, outcome.detail.pods
+    placed = [each for each in outcome.placements if each.node]
     shown = problems[:ROWS] + ([f"… and {len(problems) - ROWS} more"] if len(problems) > ROWS else [])
     result = SimulationResult(
         text=". ".join(line.plain for line in _closing(outcome, is_brief=True)) + ".",
         problems=shown,
-        placements=[{"pod": each.pod, "node": each.node} for each in outcome.placements if each.node],
+        placed=len(placed),
+        placements=[pod_answer(each, used.get(each.pod, PodDetail())) for each in placed[:PLACED_MAX]],
     )
     return as_file(outcome.pages, outcome.explanations, result)
 
@@ -211,7 +216,7 @@ def _node_lines(node: NodeUse) -> Iterator[str]:
     yield from _pool_lines(node.pools)
 
 
-def _pool_lines(pools: Iterable[PoolUse]) -> Iterator[str]:
+def _pool_lines(pools: Iterable[PoolAnswer]) -> Iterator[str]:
     for pool in pools:
         yield f"  devices of {pool.driver}/{pool.pool}: {pool.used} of {pool.devices} used, {pool.free} free"
         for use in pool.shared:

@@ -21,7 +21,7 @@ from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.scheduler import Scheduler
 from scheduler.server.endpoints import NotReady
-from scheduler.server.ui import UiPages
+from scheduler.server.ui.page import UiPages
 from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets

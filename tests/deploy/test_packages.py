@@ -73,7 +73,7 @@ def test_the_wheel_has_the_package_alone(wheel: Path) -> None:
     assert set(made) - metadata == set(tracked("kubestow", "scheduler", "simulator"))
     assert [name for name in made if re.search(r"(^|/)(tests?|conftest\.py|test_[^/]*)(/|$)", name)] == []
     assert [name for name in made if name.endswith("schema.json.gz")] != []
-    assert "scheduler/server/ui.html" in made
+    assert "scheduler/server/ui/static/page.html" in made
     assert {f"simulator/replay/{name}" for name in PAGE} <= set(made)
     assert {Path(name).name for name in metadata} == {*DIST_INFO}
 

@@ -293,6 +293,19 @@ def test_explanations(election: Json, roles: Json) -> None:
     }
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+def test_users_of_the_page_may_read_it(is_on: bool) -> None:
+    """The rules are those that `kubestow ui` needs besides those of `kubestow explain`."""
+    chart = rendered({"explain": {"create": True}, "ui": {"enabled": is_on}})
+    (role,) = (
+        each
+        for each in chart.objects
+        if each["kind"] == "ClusterRole" and each["metadata"]["name"].endswith("-explain")
+    )
+
+    assert ({"nonResourceURLs": ["/ui", "/ui/data"], "verbs": ["get"]} in role["rules"]) == is_on
+
+
 def test_the_page_shows_the_rules_of_the_chart() -> None:
     text = (ROOT / "docs/explain.md").read_text(encoding="utf-8").partition("\n### Permissions\n")[2]
     block = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

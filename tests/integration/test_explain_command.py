@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import structlog
 import yaml
@@ -36,7 +39,7 @@ def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def electing(url: str) -> RunOptions:
-    return options(url, leader_election=LeaderElection(leader_elect=True))
+    return options(url, leader_election=LeaderElection(leader_elect=True), serves_ui=True)
 
 
 @dataclass
@@ -64,7 +67,7 @@ async def explained(
 ) -> AsyncIterator[Explained]:
     async with served(given=given) as cluster:
         rig = cluster.rig
-        rig.server.people.sees.add(("ann", "post", "/debug/what-if"))
+        rig.server.people.sees |= {("ann", "post", "/debug/what-if"), ("ann", "get", "/ui"), ("ann", "get", "/ui/data")}
         secure_port = rig.daemon.secure_port
         assert secure_port is not None
         name = socket.gethostname()
@@ -218,3 +221,64 @@ async def test_a_daemon_that_no_lease_names(tmp_path: Path, capsys: pytest.Captu
         code, out, err = await cluster.run("explain", "large", "--server", cluster.cluster.url, user=ANN)
         assert (code, err) == (2, "")
         assert out.startswith("default/large: ")
+
+
+# -- the page ------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def page_of(cluster: Explained, user: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run `kubestow ui` in a process, because it ends by a signal."""
+    file = cluster.directory / "of-the-page"
+    file.write_text(yaml.safe_dump(kubeconfig(user, cluster.front.url)))
+    command = (sys.executable, "-m", "scheduler", "ui", "--no-browser", "--kubeconfig", str(file))
+    pipe = asyncio.subprocess.PIPE
+    running = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.communicate()
+
+
+async def test_the_page_through_the_api_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The page has Ann's permissions, answers her browser alone, and ends at Ctrl-C."""
+    async with (
+        explained(tmp_path, capsys) as cluster,
+        page_of(cluster, ANN) as running,
+        aiohttp.ClientSession() as http,
+    ):
+        assert running.stdout is not None
+        url = (await running.stdout.readline()).decode().strip()
+        assert await running.stdout.readline() == b"The page has your permissions. Ctrl-C ends it.\n"
+        async with http.get(url) as page:
+            assert page.status == 200
+            assert "connect-src 'self'" in page.headers["Content-Security-Policy"]
+            assert (await page.text()).startswith("<!doctype html>")
+        base = url.removesuffix("/ui")
+        async with http.get(f"{base}/ui/data") as data:
+            assert (await data.json())["pending"] == 1
+        async with http.get(f"{base}/debug/explain/default/large") as explanation:
+            assert (await explanation.json())["verdict"] == "doesNotFit"
+        question = {
+            "manifests": [
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}}
+            ]
+        }
+        async with http.post(f"{base}/debug/what-if", json=question) as answer:
+            assert (await answer.json())["verdict"] == "fits"
+        cluster.front.statuses = {"/portforward": 403}
+        async with http.get(f"{base}/ui/data") as refused:
+            assert (refused.status, "no permission to forward port" in await refused.text()) == (502, True)
+        running.send_signal(signal.SIGINT)
+        assert await running.communicate() == (b"", b"")
+        assert running.returncode == 0
+
+
+async def test_the_page_without_permission(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with explained(tmp_path, capsys) as cluster:
+        code, out, err = await cluster.run("ui", "--no-browser", user=BOB)
+
+    assert (code, out) == (4, "")
+    assert 'a ClusterRole needs the rule {nonResourceURLs: ["/ui"], verbs: [get]}' in err

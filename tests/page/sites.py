@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from scheduler.api.decode import Delta, from_manifest
+from scheduler.api.resource_v1 import ResourceClaim, ResourceSlice
+from scheduler.api.storage_v1 import (
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.fixes import Steps
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.endpoints import Endpoints
-from scheduler.server.ui import answer
-from scheduler.server.ui_answers import Facts, Problem
-from scheduler.server.ui_data import UiData
+from scheduler.server.ui.answers import Facts, HistoryPoint, Problem
+from scheduler.server.ui.data import UiData
+from scheduler.server.ui.kept import LoopQuestions
+from scheduler.server.ui.page import answer
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.harness import SchedulerHarness
 from tests.unit.server.test_listening import listening, sources
 
@@ -40,12 +52,18 @@ def refused(message: str) -> list[dict[str, str]]:
     return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
 
 
-def ui_data(sched: SchedulerHarness, *problems: Problem) -> UiData:
+def ui_data(
+    sched: SchedulerHarness,
+    *problems: Problem,
+    questions: LoopQuestions | None = None,
+    leads: bool = True,
+    history: Iterable[HistoryPoint] = (),
+) -> UiData:
     parts = sched.parts
     facts = Facts(
         version="kubestow 0.1.0",
         schedulers=tuple(parts.profiles),
-        leads=True,
+        leads=leads,
         lease="kubestow",
         bindings=0,
         problems=problems,
@@ -55,19 +73,23 @@ def ui_data(sched: SchedulerHarness, *problems: Problem) -> UiData:
     return UiData(
         parts.cluster,
         parts.queue,
-        AtOnce(),
+        questions or AtOnce(),
         sched.clock,
         newest=parts.shared.pending.get,
         counts=parts.pending,
         facts=lambda: facts,
         states=parts.group_states,
+        history=history,
+        stored=lambda key: sched.seen.get(key.partition("/")[2]),
     )
 
 
 @contextlib.asynccontextmanager
-async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[str]:
+async def serving(
+    sched: SchedulerHarness, *problems: Problem, leads: bool = True, history: Iterable[HistoryPoint] = ()
+) -> AsyncIterator[str]:
     """Serve the page of this scheduler; yield its URL."""
-    data = ui_data(sched, *problems)
+    data = ui_data(sched, *problems, leads=leads, history=history)
 
     async def explain(key: str) -> Explanation | None:
         return finish(sched.parts.explainer.explain(key))
@@ -127,14 +149,85 @@ def many(nodes: int = 5000, pods: int = 20_000) -> SchedulerHarness:
     return sched
 
 
+def seen(sched: SchedulerHarness, kind: type[Any], manifest: dict[str, Any]) -> None:
+    """Let the scheduler see a new object."""
+    sched.parts.event_handlers.apply(kind.__name__, [Delta(None, from_manifest(kind, manifest))])
+
+
+def put_storage(sched: SchedulerHarness, name: str, node: str, storage_class: str = "fast") -> None:
+    """Add a capacity object of 20Gi for one node."""
+    topology = {"matchLabels": {"kubernetes.io/hostname": node}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    capacity = {"metadata": metadata, "storageClassName": storage_class, "nodeTopology": topology, "capacity": "20Gi"}
+    seen(sched, CSIStorageCapacity, capacity)
+
+
+def put_class(sched: SchedulerHarness, name: str, provisioner: str) -> None:
+    """Add a storage class."""
+    binding = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    seen(sched, StorageClass, {"metadata": {"name": name}, **binding})
+
+
+def with_pools() -> SchedulerHarness:
+    """30 nodes, each with two devices and local storage; two with attach limits, and one with a device plugin."""
+    sched = SchedulerHarness()
+    sched.node("fpga", **{"vendor.example/fpga": "2"})
+    requests = {"cpu": "1", "vendor.example/fpga": "1"}
+    sched.pod("uses-fpga", on="fpga", containers=[{"name": "c", "resources": {"requests": requests}}])
+    put_class(sched, "fast", "d.csi")
+    for at in range(30):
+        node = f"node-{at:02}"
+        labels = {"kubernetes.io/hostname": node, "topology.kubernetes.io/zone": f"zone-{at % 3}"}
+        sched.node(node, cpu="32", labels=labels)
+        seen(sched, ResourceSlice, a_slice(node, "gpu.example.com", a_device("d0"), a_device("d1")).obj())
+        put_storage(sched, f"c-{at:02}", node)
+        if at < 2:
+            driver = {"name": "d.csi", "nodeID": node, "allocatable": {"count": 4}}
+            seen(sched, CSINode, {"metadata": {"name": node}, "spec": {"drivers": [driver]}})
+    return sched
+
+
+def with_uses() -> SchedulerHarness:
+    """A pod on a node with a volume and a device."""
+    sched = with_pools()
+    claim = {"metadata": {"name": "data", "namespace": "default", "uid": "uid-data"}, "spec": {"volumeName": "pv-1"}}
+    term = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-1"]}
+    volume = {
+        "storageClassName": "fast",
+        "capacity": {"storage": "5Gi"},
+        "csi": {"driver": "d.csi", "volumeHandle": "h"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+    }
+    seen(sched, PersistentVolumeClaim, claim)
+    seen(sched, PersistentVolume, {"metadata": {"name": "pv-1"}, "spec": volume})
+    result = a_result("gpu", "gpu.example.com/node-01/d0")
+    seen(sched, ResourceClaim, a_claim("cards").request("gpu", "gpu").allocated(result, on="node-01").obj())
+    sched.pod(
+        "user",
+        cpu="1",
+        on="node-01",
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        resourceClaims=[{"name": "cards", "resourceClaimName": "cards"}],
+    )
+    return sched
+
+
 def hostile() -> SchedulerHarness:
     """Names, messages and taints with markup. Names of an API server cannot have it, those of a dump can."""
     sched = SchedulerHarness()
     taint = {"key": HOSTILE, "value": HOSTILE, "effect": "NoSchedule"}
     sched.node(f"node{HOSTILE}", taints=[taint])
-    sched.node("node-b" * 40)
+    sched.node("node-b" * 40, labels={"kubernetes.io/hostname": "node-b" * 40, HOSTILE: HOSTILE})
     for at in range(60):
         letters = chr(97 + at // 26) + chr(97 + at % 26)
         sched.pod(f"pod-{at}{HOSTILE}", conditions=refused(f"{HOSTILE} {letters} {HOSTILE * 20}"))
     sched.pod("a" * 253, conditions=refused("x" * 30_000))
+    driver = {"name": HOSTILE, "nodeID": "n", "allocatable": {"count": 4}}
+    seen(sched, CSINode, {"metadata": {"name": "node-b" * 40}, "spec": {"drivers": [driver]}})
+    put_class(sched, HOSTILE, HOSTILE)
+    put_storage(sched, HOSTILE * 3, "node-b" * 40, HOSTILE)
+    seen(sched, ResourceSlice, a_slice("node-b" * 40, HOSTILE, a_device(HOSTILE)).pool(HOSTILE).obj())
+    sched.served()
+    sched.group("g" * 200, 3)
+    sched.pod("in-group", schedulingGroup={"podGroupName": "g" * 200})
     return sched

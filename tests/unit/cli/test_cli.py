@@ -284,11 +284,22 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr()
     assert said.err == ""
-    for word in ("run", "simulate", "check-config", "record", "replay", "explain", "what-if", "version", "exit codes:"):
+    for word in (
+        "run",
+        "simulate",
+        "check-config",
+        "record",
+        "replay",
+        "explain",
+        "what-if",
+        "ui",
+        "version",
+        "exit codes:",
+    ):
         assert word in said.out
 
 
-@pytest.mark.parametrize("command", ["run", "simulate", "check-config", "record", "replay", "explain", "what-if"])
+@pytest.mark.parametrize("command", ["run", "simulate", "check-config", "record", "replay", "explain", "what-if", "ui"])
 def test_the_help_of_a_command_has_its_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])

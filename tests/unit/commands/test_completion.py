@@ -80,7 +80,7 @@ def completed(shell: str, directory: Path, line: str) -> set[str]:
         pytest.param("kubestow ru", {"run"}, id="a command"),
         pytest.param(
             "kubestow ",
-            {"run", "simulate", "check-config", "record", "replay", "explain", "what-if", "version"}
+            {"run", "simulate", "check-config", "record", "replay", "explain", "what-if", "ui", "version"}
             | OPERATOR_COMMANDS.run.keys(),
             id="all commands",
         ),
@@ -121,7 +121,7 @@ def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "printed"),
     [
-        pytest.param([], ["bugreport", "explain", "queue", "status", "version", "what-if", ":4"], id="no word"),
+        pytest.param([], ["bugreport", "explain", "queue", "status", "ui", "version", "what-if", ":4"], id="no word"),
         pytest.param(["ex"], ["explain", ":4"], id="a command"),
         pytest.param(["explain", "--kubec"], ["--kubeconfig", ":4"], id="a flag"),
         pytest.param(["explain", "-o", ""], ["json", "text", ":4"], id="the choices of a flag"),

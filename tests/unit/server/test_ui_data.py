@@ -15,16 +15,12 @@ from scheduler.api.storage_v1 import CSINode
 from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
 from scheduler.explain.questions import TooManyQuestions
-from scheduler.server import ui_data
-from scheduler.server.ui_answers import CauseAnswer, Overview
-from scheduler.server.ui_data import (
-    CAUSES_MAX,
-    CELLS_MAX,
-    PAGE_ROWS,
-    UiData,
-    cause_of,
-    shortened,
-)
+from scheduler.server.ui import causes
+from scheduler.server.ui.answers import CauseAnswer, Overview
+from scheduler.server.ui.causes import CAUSES_MAX, cause_of
+from scheduler.server.ui.data import UiData
+from scheduler.server.ui.nodes import CELLS_MAX
+from scheduler.server.ui.shortened import PAGE_ROWS, shortened
 from simulator.builders.devices import a_device, a_slice
 from tests.page.sites import AtOnce, refused, ui_data as data_of
 from tests.unit.harness import SchedulerHarness
@@ -226,11 +222,10 @@ async def test_a_snapshot_is_built_in_small_steps() -> None:
             begun.append(begin)
             return finish(begin())
 
-    data = data_of(sched)
-    data._questions = Kept()
+    data = data_of(sched, questions=Kept())
     await data.overview()
 
-    assert sum(1 for _ in begun[0]()) >= 640 // ui_data._STEP_PODS
+    assert sum(1 for _ in begun[0]()) >= 640 // causes._STEP_PODS
 
 
 class Held:
@@ -257,8 +252,8 @@ class Held:
 async def test_one_snapshot_serves_many_readers(waits_s: float, built: int) -> None:
     sched = SchedulerHarness()
     sched.pod("p")
-    data, questions = data_of(sched), Held()
-    data._questions = questions
+    questions = Held()
+    data = data_of(sched, questions=questions)
     readers = [asyncio.ensure_future(data.overview()) for _ in range(20)]
     await asyncio.sleep(0)
     questions.go.set()
@@ -272,7 +267,7 @@ async def test_one_snapshot_serves_many_readers(waits_s: float, built: int) -> N
 async def test_a_costly_snapshot_serves_for_twenty_times_its_cost() -> None:
     sched = SchedulerHarness()
     data = data_of(sched)
-    data._build = slow(data._build, sched, 0.5)  # type: ignore[method-assign]
+    data._snapshot._build = slow(data._build, sched, 0.5)
     first = await data.overview()
     sched.clock.move(9.9)
     assert await data.overview() is first
@@ -292,8 +287,8 @@ def slow(build: Callable[[], Steps[Any]], sched: SchedulerHarness, cost_s: float
 
 async def test_a_question_that_fails_fails_for_its_readers_only() -> None:
     sched = SchedulerHarness()
-    data, questions = data_of(sched), Held()
-    data._questions = questions
+    questions = Held()
+    data = data_of(sched, questions=questions)
     questions.go.set()
     questions.error = TooManyQuestions()
     found = await asyncio.gather(data.overview(), data.overview(), return_exceptions=True)
@@ -306,8 +301,8 @@ async def test_a_question_that_fails_fails_for_its_readers_only() -> None:
 
 async def test_a_reader_that_leaves_does_not_end_the_snapshot_of_the_rest() -> None:
     sched = SchedulerHarness()
-    data, questions = data_of(sched), Held()
-    data._questions = questions
+    questions = Held()
+    data = data_of(sched, questions=questions)
     leaving, staying = (asyncio.ensure_future(data.overview()) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()

@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
-from scheduler.server import ui_groups
-from scheduler.server.ui_answers import GroupRow
-from scheduler.server.ui_groups import ROWS_MAX
+from scheduler.server.ui import groups as ui_groups
+from scheduler.server.ui.answers import GroupRow
+from scheduler.server.ui.groups import ROWS_MAX
 from tests.page.sites import AtOnce, grouped, ui_data
 from tests.unit.groups.test_groups_barrier import prepared
 from tests.unit.harness import SchedulerHarness
@@ -102,14 +102,13 @@ async def test_a_group_without_pods_is_no_group() -> None:
 
 async def test_a_member_that_leaves_before_the_answer_is_left_out() -> None:
     sched = grouped()
-    data = ui_data(sched)
 
     class Late(AtOnce):
         async def answer_to(self, begin: Callable[[], Steps[Any]]) -> Any:
             sched.gone("runs-0")
             return finish(begin())
 
-    data._questions = Late()
+    data = ui_data(sched, questions=Late())
     found = await data.members_of("PodGroup/default/runs", 0)
 
     assert found is not None

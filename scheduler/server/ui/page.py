@@ -1,5 +1,6 @@
-"""The page /ui: one HTML file with its style and script inside, and the headers that confine it (docs/ui.md).
+"""The page /ui: one HTML document with its style and script inside, and the headers that confine it (docs/ui.md).
 
+The document is put together from the files of `static/`, so that a browser needs one request and a file none.
 The headers allow this style and this script by their hashes, and requests to the server of the page. The browser then
 runs nothing that a text of the cluster could bring in. `as_file` writes the same page with its data inside, where
 `<`, `>`, `&` and line separators are escaped, so that no text can end the element.
@@ -10,27 +11,44 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from scheduler.explain.answer import Explanation
-from scheduler.server.ui_answers import GroupPage, NodePage, Overview, PodPage
-from scheduler.server.ui_data import UiData
+from scheduler.server.ui.answers import (
+    CapacityUse,
+    DevicesPage,
+    GroupPage,
+    NodePage,
+    Overview,
+    PodPage,
+    PodUses,
+    PoolUse,
+    StoragePage,
+)
+from scheduler.server.ui.data import UiData
+from scheduler.server.ui.nodes import MEASURES, NodeSearch
+from scheduler.server.ui.shortened import PAGE_ROWS
 
 _Rows = TypeVar("_Rows", PodPage, GroupPage)
 
 PODS_MAX: Final = 500
 """Pods of one cause or group in a file."""
 NODES_MAX: Final = 5000
-"""Nodes in a file."""
+"""Nodes in a file, and pools of devices, and capacity objects."""
+_STATIC: Final = "static"
+_SCRIPTS: Final = ("base.js", "overview.js", "nodes.js", "resources.js", "questions.js", "placed.js", "main.js")
+_SEARCH_MAX: Final = 200
+_TERMS_MAX: Final = 8
 _PLACE: Final = b'<script type="application/json" id="data">null</script>'
 _TITLE: Final = b"<title>"
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CAUSE: Final = re.compile(r"[0-9a-f]{12}")
+_POD: Final = re.compile(r"[^/]{1,100}/[^/]{1,300}")
 _GROUP: Final = re.compile(r"[^/]{1,100}/[^/]{1,100}/[^/]{1,300}")
 _ESCAPED: Final = {
     b"<": rb"\u003c",
@@ -55,6 +73,10 @@ class UiPages(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """By cell. Cells behind the limit have no pages."""
     groups: dict[str, list[GroupPage]]
     """By id of the group."""
+    devices: DevicesPage
+    """With all pools up to the limit."""
+    storage: StoragePage
+    """With all capacity objects up to the limit."""
 
 
 class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,15 +84,31 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     problems: list[str]
-    placements: list[dict[str, str]]
+    placed: int
+    placements: Sequence[object]
+    """The first placed pods, as `simulate -o json` has them."""
 
 
-async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage | NodePage | GroupPage | None:
-    """Return the sums, or with `cause=`, `group=` or `cell=` a page of rows; None if there is no such thing now.
+UiAnswer: TypeAlias = Overview | PodPage | NodePage | GroupPage | DevicesPage | StoragePage | PodUses
 
-    Raises MalformedQuery, and what `UiData` raises.
+
+async def answer(data: UiData, query: Mapping[str, str]) -> UiAnswer | None:
+    """Return the sums, or a page of rows; None if there is no such thing now.
+
+    `cause=`, `group=`, `cell=` and `pod=` have an id; `nodes=`, `devices=` and `storage=` words to search for. Raises
+    MalformedQuery, and what `UiData` raises.
     """
     page = _number(query, "page") or 0
+    if (words := query.get("nodes")) is not None:
+        measure = query.get("measure", "")
+        if measure not in {"", *MEASURES}:
+            raise MalformedQuery(f"measure must be one of {', '.join(MEASURES)}")
+        search = NodeSearch(_terms("nodes", words), measure, _number(query, "least") or 0)
+        return await data.nodes_found(search, page)
+    if (words := query.get("devices")) is not None:
+        return await data.devices(_terms("devices", words), page)
+    if (words := query.get("storage")) is not None:
+        return await data.storage(_terms("storage", words), page)
     if (cause := query.get("cause")) is not None:
         if not _CAUSE.fullmatch(cause):
             raise MalformedQuery("cause must be the id of a cause")
@@ -79,6 +117,10 @@ async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage |
         if not _GROUP.fullmatch(group):
             raise MalformedQuery("group must be the id of a group")
         return await data.members_of(group, page)
+    if (pod := query.get("pod")) is not None:
+        if not _POD.fullmatch(pod):
+            raise MalformedQuery("pod must be NAMESPACE/NAME")
+        return await data.placed(pod)
     cell = _number(query, "cell")
     return await data.overview() if cell is None else await data.nodes_of(cell, page)
 
@@ -98,7 +140,28 @@ async def pages(data: UiData) -> UiPages:
             if part.page + 1 >= part.pages:
                 break
         nodes.append(rows)
-    return UiPages(overview=overview, pods=pods, nodes=nodes, groups=groups)
+    return UiPages(
+        overview=overview,
+        pods=pods,
+        nodes=nodes,
+        groups=groups,
+        devices=await _all_devices(data),
+        storage=await _all_storage(data),
+    )
+
+
+async def _all_devices(data: UiData) -> DevicesPage:
+    first, rows = await data.devices((), 0), list[PoolUse]()
+    for page in range(min(first.pages, NODES_MAX // PAGE_ROWS)):
+        rows += (await data.devices((), page)).pools
+    return msgspec.structs.replace(first, pages=1, pools=tuple(rows))
+
+
+async def _all_storage(data: UiData) -> StoragePage:
+    first, rows = await data.storage((), 0), list[CapacityUse]()
+    for page in range(min(first.pages, NODES_MAX // PAGE_ROWS)):
+        rows += (await data.storage((), page)).pools
+    return msgspec.structs.replace(first, pages=1, pools=tuple(rows))
 
 
 async def _some(read: Callable[[int], Awaitable[_Rows | None]]) -> list[_Rows]:
@@ -113,8 +176,17 @@ async def _some(read: Callable[[int], Awaitable[_Rows | None]]) -> list[_Rows]:
 
 @cache
 def html() -> bytes:
-    """Return the page."""
-    return files("scheduler.server").joinpath("ui.html").read_bytes()
+    """Return the document."""
+    static = files("scheduler.server.ui").joinpath(_STATIC)
+    style = static.joinpath("page.css").read_bytes()
+    script = b"\n".join(static.joinpath(name).read_bytes() for name in _SCRIPTS)
+    whole = static.joinpath("page.html").read_bytes()
+    for place, text in ((b"<style></style>", style), (b"<script></script>", script)):
+        head, found, tail = whole.partition(place)
+        assert found
+        opening, _, closing = place.partition(b"><")
+        whole = b"".join((head, opening, b">\n", text, b"<", closing, tail))
+    return whole
 
 
 @cache
@@ -168,6 +240,13 @@ def _only(pattern: bytes) -> re.Match[bytes]:
 
 def _hash(text: bytes) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}"
+
+
+def _terms(name: str, words: str) -> tuple[str, ...]:
+    found = tuple(words[: _SEARCH_MAX + 1].casefold().split())
+    if len(words) > _SEARCH_MAX or len(found) > _TERMS_MAX:
+        raise MalformedQuery(f"{name} must have at most {_TERMS_MAX} words and {_SEARCH_MAX} characters")
+    return found
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:

@@ -12,7 +12,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.explain.fixes import Steps
 from scheduler.groups.states import BINDING, GATED, INCOMPLETE, RUNNING, WAITING, GroupStates
 from scheduler.queue import SchedulingQueue
-from scheduler.server.ui_answers import GroupRow, MemberRow
+from scheduler.server.ui.answers import GroupRow, MemberRow
 
 ROWS_MAX: Final = 20
 _ORDER: Final = (INCOMPLETE, WAITING, GATED, BINDING, RUNNING)

@@ -16,7 +16,7 @@ import pytest
 from scheduler.explain.questions import TooManyQuestions
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources, NotReady
-from scheduler.server.ui import (
+from scheduler.server.ui.page import (
     MalformedQuery,
     SimulationResult,
     answer,
@@ -79,7 +79,9 @@ def test_embedded_data_has_no_markup_and_stays_the_same(text: str) -> None:
 
 async def test_a_file_has_all_pages_inside() -> None:
     data = ui_data(hostile())
-    result = SimulationResult(text=HOSTILE, problems=[HOSTILE], placements=[{"pod": HOSTILE, "node": HOSTILE}])
+    result = SimulationResult(
+        text=HOSTILE, problems=[HOSTILE], placed=1, placements=[{"pod": HOSTILE, "node": HOSTILE}]
+    )
 
     found = as_file(await pages(data), (), result).decode()
 
@@ -89,7 +91,7 @@ async def test_a_file_has_all_pages_inside() -> None:
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', found, re.DOTALL)
     inside = json.loads(text)
     assert inside["simulation"]["problems"] == [HOSTILE]
-    assert sum(len(page["pods"]) for some in inside["pods"].values() for page in some) == 61
+    assert sum(len(page["pods"]) for some in inside["pods"].values() for page in some) == 62
     assert [page["nodes"][0]["node"] for some in inside["nodes"] for page in some] == sorted(
         [f"node{HOSTILE}", "node-b" * 40]
     )

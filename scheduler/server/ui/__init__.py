@@ -1,0 +1,1 @@
+"""The page /ui (docs/ui.md): its answers, the data behind them, and the document."""
