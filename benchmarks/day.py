@@ -114,8 +114,8 @@ class Day:
             cores, run_s, at_s, pool = 6.0 * devices, rng.lognormvariate(7.9, 0.9), self._time(), "gpu"
             owner = "Job", f"training-{index}"
         else:
-            cores, run_s, at_s = rng.choice((1, 1, 2, 2, 4, 8)), rng.lognormvariate(7.6, 1.0), self._time()
-            pool = "memory" if rng.random() < 0.15 else ""
+            cores, run_s, at_s = rng.choice((1, 1, 2, 2, 4, 8)), rng.lognormvariate(7.4, 1.0), self._time()
+            pool = "memory" if rng.random() < 0.2 else ""
             if rng.random() < _HOURLY:
                 at_s = at_s // 3600 * 3600 + rng.uniform(0, 20)
         gib = cores * rng.choice((2, 4, 4, 6)) * (1.4 if pool == "memory" else 1.0)
@@ -168,10 +168,10 @@ class Day:
             self._start(pod, bound, at_s)
 
     def _found(self, pod: _Pod) -> _Node | None:
-        """Return a random node with enough of everything; nodes with devices are for pods that use them."""
+        """Return a random node with enough of everything; nodes of special pools are for pods that name the pool."""
         for node in self.rng.choices(self.by_pool[pod.pool], k=_TRIES):
             fits = node.cores >= pod.cores and node.gib >= pod.gib and len(node.devices) >= pod.devices
-            if fits and (pod.devices or node.pool != "gpu"):
+            if fits and (pod.pool or node.pool == "general"):
                 return node
         return None
 
@@ -235,7 +235,7 @@ def _pod_object(  # noqa: PLR0917 (a row of the day)
     if pool:
         spec["nodeSelector"] = {"pool": pool}
     else:
-        terms = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu"]}]}]
+        terms = [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["gpu", "memory"]}]}]
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         spec["affinity"] = {"nodeAffinity": required}
     status: Object = {"phase": "Pending"}

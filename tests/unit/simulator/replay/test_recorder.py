@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -211,6 +213,43 @@ async def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="127"):
         await record(options, clock=SystemClock())
     assert not (tmp_path / "a.gz").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_command_is_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "a.gz"
+    async with ApiServer() as server:
+        some(server)
+        command = [
+            sys.executable,
+            "-m",
+            "scheduler",
+            "record",
+            str(file),
+            f"--kubeconfig={config(tmp_path, server.url)}",
+        ]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        try:
+            while not is_synced(file):
+                assert process.returncode is None
+                await asyncio.sleep(0.05)
+            process.send_signal(number)
+            _, errors = await asyncio.wait_for(process.communicate(), 60)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    assert (process.returncode, b"the recording ended because it was stopped" in errors) == (0, True)
+    assert not (reader := RecordingReader(str(file))).is_cut_short
+    assert {each.name for each in reader.events() if each} >= {"n", "old"}
+
+
+def is_synced(file: Path) -> bool:
+    try:
+        return None in list(RecordingReader(str(file)).events())
+    except InputError:
+        return False
 
 
 def config(folder: Path, url: str) -> str:
