@@ -108,7 +108,7 @@ class GroupVerdicts:
         if wanted is None:
             return None
         if wanted.unsupported:
-            text = f'pod group "{group.name}" uses {wanted.unsupported}, which kubestow cannot judge yet'
+            text = f'pod group "{group.name}" uses {wanted.unsupported}, which Kubestow does not support: remove it, or give these pods to another scheduler'
             return self._all(members, text, self._refused)
         if any(self.has_extender(queued.info) for queued in members):
             text = f'pod group "{group.name}": groups with pods that an extender handles are not supported'

@@ -16,12 +16,13 @@ NOT_READ = (
     "tests/parity/differences.yaml",
     "tests/parity/extenders.yaml",
     "tests/parity/profiles.yaml",
+    "tests/unit/groups/upstream_rows.yaml",
     "tests/deploy/snapshots/",
     "requirements/",
     "tests/tools/language.py",
     "tests/check/test_language.py",
 )
-"""Recordings, generated files, and the list of refused words."""
+"""Recordings, names of Kubernetes, generated files, and the list of refused words."""
 
 
 def test_texts_are_plain_english() -> None:

@@ -407,7 +407,10 @@ async def test_what_cannot_be_obeyed_is_refused_by_name(spec: dict[str, Any], fi
     sched.group("g", 1, **spec)
     sched.pod("a", cpu="1", **GROUPED)
     await sched.settle()
-    assert sched.message("a") == f'pod group "g" uses {field}, which kubestow cannot judge yet'
+    assert (
+        sched.message("a")
+        == f'pod group "g" uses {field}, which Kubestow does not support: remove it, or give these pods to another scheduler'
+    )
 
     sched.group("g", 1)
     await sched.later(1.5)

@@ -101,7 +101,7 @@ CASES = [
     pytest.param(has_a_gated_pod, ("fitsAfter", "Gated", "wait"),
         "1 pod held back, and 3 have to be placed together", id="a gate"),
     pytest.param(has_an_unsupported_field, ("doesNotFit", "GroupRefused", "user"),
-        'pod group "g" uses spec.resourceClaims, which kubestow cannot judge yet', id="a field"),
+        'pod group "g" uses spec.resourceClaims, which Kubestow does not support: remove it, or give these pods to another scheduler', id="a field"),
     pytest.param(has_pods_that_differ, ("doesNotFit", "GroupRefused", "user"),
         "all pods in a single pod group should have the same priority as the pod group's priority, got 5 and 0", id="priorities"),
     pytest.param(has_no_domain, ("doesNotFit", "GroupUnschedulable", "administrator"), "no feasible placements found", id="no domain"),

@@ -290,6 +290,73 @@ def test_faults_leave_no_part_of_a_group_behind(seed: int, is_confined: bool, ha
     asyncio.run(run())
 
 
+class HostileHistory(FaultHistory):
+    """The same, and its object and minimum change, nodes go, another scheduler binds pods, and the server loses the kind."""
+
+    def __init__(self, seed: int, *, is_confined: bool, has_victims: bool) -> None:
+        super().__init__(seed, is_confined=is_confined, has_victims=has_victims)
+        self.placed_by_others: set[str] = set()
+
+    async def step(self) -> None:
+        sched, rng = self.sched, self.rng
+        match rng.randrange(12):
+            case 0:
+                self.regroup(rng.choice((1, 2, 3, 4)))
+            case 1 if sched.groups:
+                sched.group_gone("g")
+            case 2:
+                name = rng.choice(tuple(RACKS))
+                if name not in sched.nodes:
+                    self.resize(name)
+                elif not any(pod.spec.node_name == name for pod in sched.seen.values() if isinstance(pod, Pod)):
+                    sched.node_gone(name)
+            case 3 if not self.is_confined and sched.nodes:  # otherwise its pods may be in two domains
+                name = rng.choice(sorted(self.members()))
+                if name not in self.bound() and not sched.parts.binder.has(f"uid-{name}"):
+                    self.placed_by_others.add(name)
+                    sched.pod(name, cpu="1", on=rng.choice(sorted(sched.nodes)), **GROUPED)
+            case 4:
+                sched.served(is_served=False)
+                sched.served()
+            case _:
+                await super().step()
+
+    def regroup(self, least: int) -> None:
+        """Change the minimum, also of a group whose object was deleted."""
+        constraint: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
+        self.sched.group("g", least, **(constraint if self.is_confined else {}))
+
+    def show_bound(self) -> None:
+        """The watch shows the pods that were bound, except those on a node that has gone."""
+        for key, node in list(self.sched.writer.binds):
+            name = key.partition("/")[2]
+            if name in self.sched.seen and node in self.sched.nodes and name not in self.placed_by_others:
+                self.sched.pod(name, cpu="1", on=node, **GROUPED)
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(0, 2**32), st.booleans(), st.booleans())
+def test_changes_in_the_middle_leave_no_pod_behind(seed: int, is_confined: bool, has_victims: bool) -> None:
+    async def run() -> None:
+        history = HostileHistory(seed, is_confined=is_confined, has_victims=has_victims)
+        for _ in range(40):
+            await history.step()
+        history.faulty.is_over = True
+        for name in RACKS:
+            history.resize(name)
+        history.regroup(3)
+        for _ in range(10):
+            await history.sched.later(20.0)
+            history.show_bound()
+            for _ in range(3):
+                history.show_deleted()
+            await history.sched.settle()
+        assert history.bound() | history.placed_by_others >= history.members()
+        assert history.sched.is_free()
+
+    asyncio.run(run())
+
+
 # -- cases from the field ------------------------------------------------------------------------------------------------
 
 
