@@ -14,6 +14,7 @@ Tests that need a real API server carry the marker `e2e`, and get its binaries b
 """
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+from scheduler.metrics import logs
 from tests.e2e.controlplane.build import BuildFailed, Unavailable, binaries, is_built
 from tests.examples import examples
 
@@ -47,6 +49,15 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+@pytest.fixture(autouse=True)
+def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that configures the logs does so for its test alone, and no module keeps a logger that writes to its output."""
+    monkeypatch.setattr(logs.setup, "__kwdefaults__", {**(logs.setup.__kwdefaults__ or {}), "cache_loggers": False})
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,35 +7,24 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import structlog
 import yaml
 
 from kubestow.commands.flags import OPERATOR_COMMANDS
 from scheduler.cli import main as cli
 from scheduler.config.types import LeaderElection, RunOptions
-from scheduler.metrics import logs
 from tests.integration.daemon import options
 from tests.integration.test_serving import Served, served
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted
 
 NAMESPACE = "kube-system"
-
-
-@pytest.fixture(autouse=True)
-def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command configures the logs of this process."""
-    monkeypatch.setattr(logs.setup, "__kwdefaults__", {**(logs.setup.__kwdefaults__ or {}), "cache_loggers": False})
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def electing(url: str) -> RunOptions:

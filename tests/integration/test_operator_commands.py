@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_explain_command import ANN, BOB, NAMESPACE, explained, restored_logs
+from tests.integration.test_explain_command import ANN, BOB, NAMESPACE, explained
 from tests.support.jsonschema import mistakes
 from tools.answer_schemas import schema
-
-__all__ = ["restored_logs"]
 
 DEPLOYMENT: dict[str, Any] = {
     "metadata": {"name": "stow", "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "kubestow"}},

@@ -14,11 +14,9 @@ from scheduler.config.load import parse
 from scheduler.config.types import RunOptions
 from tests.integration.conftest import Simulation, nodes_of, workload
 from tests.integration.daemon import options
-from tests.integration.test_explain_command import ANN, BOB, explained, restored_logs
+from tests.integration.test_explain_command import ANN, BOB, explained
 from tests.integration.test_simulate import pod
 from tests.integration.test_simulate_planning import NODE, TWIN, bound
-
-__all__ = ["restored_logs"]
 
 _CODES = {0: 0, 1: 2, 2: 3, 5: 5}
 WEB = workload("StatefulSet", "web", 2)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from aiohttp import web
 
 from scheduler.api.pod_group import API_GROUPS
@@ -22,7 +21,6 @@ from scheduler.cli.flags import parser
 from scheduler.cli.leader import LeaseName
 from scheduler.config.types import LeaderElection
 from scheduler.explain import manifests, what_if
-from scheduler.metrics import logs
 from tests.support.port_forwarding import serving
 
 POD = (
@@ -31,14 +29,6 @@ POD = (
 CLAIM = '{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "shop"}}'
 NOTHING = "nothing to place: give manifests by -f, nodes by --drain, or "
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\n"
-
-
-@pytest.fixture(autouse=True)
-def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logs.setup, "__kwdefaults__", {**(logs.setup.__kwdefaults__ or {}), "cache_loggers": False})
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.fixture

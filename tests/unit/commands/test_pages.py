@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from aiohttp import web
 
 from kubestow.commands.flags import OPERATOR_COMMANDS
@@ -23,7 +22,6 @@ from scheduler.cli import cluster_commands, kubectl_plugin, main as cli
 from scheduler.cli.closed_pipe import PIPE_CLOSED
 from scheduler.cli.flags import parser
 from scheduler.cli.leader import NoAnswer
-from scheduler.metrics import logs
 from tests.support.port_forwarding import serving
 
 PAGES = {
@@ -34,14 +32,6 @@ PAGES = {
     "/debug/audit": "{}",
     "/configz": "{}",
 }
-
-
-@pytest.fixture(autouse=True)
-def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logs.setup, "__kwdefaults__", {**(logs.setup.__kwdefaults__ or {}), "cache_loggers": False})
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 class Daemon:
