@@ -16,6 +16,7 @@ from tests.page.browser import Browser, opened
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "pictures" / "replay.png"
 _SHOWN: Final = ("cpu", "gpu.example.com", "pods that wait", "share of pods that waited at most this time")
+_HEIGHT: Final = 720
 _KEEP: Final = f"""
 const shown = {list(_SHOWN)};
 for (const each of document.querySelectorAll("figure")) if (!shown.includes(each.querySelector("h3").innerText)) each.remove();
@@ -30,7 +31,7 @@ async def _draw(browser: Browser, file: Path) -> None:
         await page.until("document.querySelectorAll('canvas').length >= 4")
         await page.value(f"{{{_KEEP}}}")
         await page.value("dispatchEvent(new Event('resize'))")
-        await page.screenshot(PICTURE)
+        await page.screenshot(PICTURE, height=_HEIGHT)
 
 
 def main() -> None:
