@@ -235,7 +235,7 @@ def test_notes_have_commands_to_try(tmp_path: Path) -> None:
     assert commands == [
         "kubectl -n stow rollout status deployment/kubestow && kubectl -n leases get lease stow",
         "helm -n stow test kubestow",
-        "kubectl -n stow port-forward deployment/kubestow 8443 & sleep 3; curl -sk 'https://127.0.0.1:8443/readyz?verbose'",
+        "kubestow status --scheduler-namespace stow --lease-name stow --lease-namespace leases",
         "kubestow explain NAMESPACE/POD --scheduler-namespace stow --lease-name stow --lease-namespace leases",
     ]
 
@@ -243,8 +243,9 @@ def test_notes_have_commands_to_try(tmp_path: Path) -> None:
 def test_notes_for_a_scheduler_without_a_lease_name_its_address(tmp_path: Path) -> None:
     told = notes({"replicaCount": 1, "leaderElection": {"enabled": False}}, tmp_path)
 
-    assert "kubestow explain NAMESPACE/POD --scheduler-namespace stow\n" in told
-    assert "add --server https://127.0.0.1:10259" in told
+    assert "   kubestow status --server https://127.0.0.1:10259\n" in told
+    assert "   kubestow explain NAMESPACE/POD --server https://127.0.0.1:10259\n" in told
+    assert "   kubectl -n stow port-forward deployment/kubestow 10259\n" in told
 
 
 def test_notes_name_the_next_steps(tmp_path: Path) -> None:
