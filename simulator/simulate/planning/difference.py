@@ -106,7 +106,7 @@ def lines(found: Difference, most: int | None) -> Iterator[str]:
     for group in found.groups:
         yield f"group {group.row.group.key}  {_state(group.before)} → {_state(group.after)}"
     if not (found.unplaced or found.placed or found.moved or found.groups):
-        yield "no pod changes its node"
+        yield "the same pods are placed, and none of them leaves the node that it had"
 
 
 def _summary(outcome: Outcome) -> str:
