@@ -209,10 +209,7 @@ def replay(
         configuration = _configuration(config, version)
         build_profiles(configuration)
         name = "" if config is None or isinstance(config, Mapping) else os.fspath(config)
-        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
-        candidates.append(
-            Candidate(name, version, daemon_for, tuple(each.scheduler_name for each in configuration.profiles))
-        )
+        candidates.append(Candidate.of(configuration, version, name))
     arguments = ReplayArguments(
         os.fspath(recording), candidates, tuple(scheduler_names), seed=seed, pool_label=pool_label
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,6 +128,16 @@ class _Report:
         except Exception as error:  # noqa: BLE001 (a strange answer costs its own part)
             self._lacks(name, f"{type(error).__name__}: {one_line(str(error))}")
 
+    @contextlib.contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        """Name a file in the manifest instead, if the block cannot read what the API server answers."""
+        try:
+            yield
+        except ApiError as error:
+            self._lacks(name, one_line(error.message))
+        except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            self._lacks(name, f"the answer cannot be read: {one_line(str(error))}")
+
     def _lacks(self, name: str, why: str) -> None:
         self.first_problem = self.first_problem or why
         self.archive.lacks(name, why)
@@ -168,20 +179,15 @@ class _Report:
         self, transport: HttpTransport, name: str, title: str, path: str, query: Mapping[str, str]
     ) -> Sequence[dict[str, Any]]:
         """Add the objects without secrets, and return them; none if they cannot be read."""
-        try:
+        found: list[dict[str, Any]] = []
+        with self._readable(name):
             answer = api_json.decode(_ANY, await transport.get(path, query=query))
             found = [each for each in answer.get("items", [answer]) if isinstance(each, dict)]
-        except ApiError as error:
-            self._lacks(name, one_line(error.message))
-            return ()
-        except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
-            self._lacks(name, f"the answer cannot be read: {one_line(str(error))}")
-            return ()
-        self.has_read = True
-        for each in found:
-            if isinstance(metadata := each.get("metadata"), dict):
-                metadata.pop("managedFields", None)
-        self.archive.add_text(name, title, msgspec.json.format(dumped(found), indent=2).decode())
+            self.has_read = True
+            for each in found:
+                if isinstance(metadata := each.get("metadata"), dict):
+                    metadata.pop("managedFields", None)
+            self.archive.add_text(name, title, msgspec.json.format(dumped(found), indent=2).decode())
         return found
 
     async def _logs(self, transport: HttpTransport, path: str, pod: Mapping[str, Any]) -> None:
@@ -210,17 +216,11 @@ class _Report:
                 self.archive.add_text(file, f"the log of the container {container}{kind}", raw.decode(errors="replace"))
 
     async def _events(self, transport: HttpTransport, path: str) -> None:
-        try:
+        with self._readable("events.json"):
             answer = api_json.decode(_ANY, await transport.get(path, query={"limit": str(_EVENTS_MAX)}))
             rows = [_event(each) for each in answer.get("items") or ()]
-        except ApiError as error:
-            self._lacks("events.json", one_line(error.message))
-            return
-        except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            self._lacks("events.json", f"the answer cannot be read: {one_line(str(error))}")
-            return
-        text = msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()
-        self.archive.add_text("events.json", "events of the scheduler's namespace", text)
+            text = msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()
+            self.archive.add_text("events.json", "events of the scheduler's namespace", text)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

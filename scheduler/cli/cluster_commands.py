@@ -22,6 +22,7 @@ from scheduler.cli.debug_request import (
     Client,
     DebugAnswer,
     DebugRequest,
+    RawAnswer,
     WrongAddress,
     answer_of,
     client_of,
@@ -113,17 +114,13 @@ def ui(arguments: argparse.Namespace) -> int:
 
 async def _serve_page(arguments: argparse.Namespace) -> None:
     """Check that the scheduler serves the page, print the address, and pass requests on. Ends when it is cancelled."""
-    from scheduler.server.ui.proxy import PageAnswer, PageRequest, SchedulerAway, page_proxy
+    from scheduler.cli.page_proxy import page_proxy
 
     client = await client_of(access(arguments))
 
-    async def send(request: PageRequest) -> PageAnswer:
-        sent = DebugRequest(request.method, request.path, request.path, request.body, False, request.query)
-        try:
-            answer, _ = await client.exchange(sent)
-        except NoAnswer as why:
-            raise SchedulerAway(str(why)) from why
-        return PageAnswer(answer.status, answer.headers, answer.body)
+    async def send(request: DebugRequest) -> RawAnswer:
+        answer, _ = await client.exchange(request)
+        return answer
 
     first = DebugRequest("GET", "/ui", "/ui", wants_text=False)
     found, leader = await client.exchange(first)

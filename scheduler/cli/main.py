@@ -436,7 +436,6 @@ def _replay(arguments: argparse.Namespace) -> int:
         print("kubestow replay: --config and --emulated-version: give each of them at most twice", file=sys.stderr)
         return 2
     from scheduler.metrics import logs
-    from simulator.simulate import daemons
 
     candidates = []
     for at in range(runs):
@@ -445,9 +444,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         configuration = _configuration(one, gates=_gates(one, version))
         _print_called_extenders(configuration)
         _check_plugins(configuration, file or "kubestow")
-        names = tuple(profile.scheduler_name for profile in configuration.profiles)
-        daemon_for = daemons({version: configuration}.__getitem__, is_long=True)
-        candidates.append(command.Candidate(file or "", version, daemon_for, names))
+        candidates.append(command.Candidate.of(configuration, version, file or ""))
     _print_unknown_gates(arguments)
     logs.setup("text", arguments.v)
     return command.replay_main(

@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
 from scheduler.core.terminal import counted, printable
 from simulator.replay.answer import ReplayAnswer, RunAnswer, as_json, replay_answer, run_answer
@@ -23,7 +24,7 @@ from simulator.replay.history import History, read_history
 from simulator.replay.recorder import RecordOptions, record
 from simulator.replay.report import as_html, as_table, duration, notes
 from simulator.replay.run import ReplayRules, recorded, replayed
-from simulator.simulate import DaemonFor
+from simulator.simulate import DaemonFor, daemons
 from simulator.simulate.input.sources import InputError
 from simulator.simulate.report import ReportConsole
 
@@ -43,6 +44,12 @@ class Candidate:
     version: str
     daemon_for: DaemonFor
     profile_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, configuration: Configuration, version: str, file: str = "") -> Self:
+        """Return the candidate with this configuration."""
+        names = tuple(profile.scheduler_name for profile in configuration.profiles)
+        return cls(file, version, daemons({version: configuration}.__getitem__, is_long=True), names)
 
 
 @dataclass(frozen=True, slots=True)

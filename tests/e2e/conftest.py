@@ -9,23 +9,12 @@ from typing import TypeVar
 
 import aiohttp
 import pytest
-import structlog
 
-from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config, started
 from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
 from tests.e2e.storage import CONTROLLERS, StorageSandbox
-
-
-@pytest.fixture(autouse=True)
-def restored_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command that a test runs in this process configures the logs; later tests must not write to its closed stream."""
-    monkeypatch.setattr(logs.setup, "__kwdefaults__", {**(logs.setup.__kwdefaults__ or {}), "cache_loggers": False})
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -31,13 +31,10 @@ def _stopped_daemons_are_freed() -> Iterator[None]:
 
 
 @pytest.fixture
-def guest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def guest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the logging set-up of the test process: the command would replace it."""
-    before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    yield
-    structlog.configure(**before)
 
 
 @dataclass

@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 import aiohttp
 import pytest
 
+from scheduler.cli.debug_request import DebugRequest, RawAnswer
+from scheduler.cli.page_proxy import page_proxy
 from scheduler.server.ui.answers import HistoryPoint, Problem
-from scheduler.server.ui.proxy import PageAnswer, PageRequest, page_proxy
 from tests.page.browser import Browser, Page, opened
 from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving, with_pools, with_uses
 from tests.unit.harness import SchedulerHarness
@@ -575,13 +576,13 @@ async def test_the_page_behind_the_proxy_of_kubestow_ui(browser: Browser, examin
     """Its requests are relative, so the secret part of the address stays before them."""
     async with serving(few()) as url, aiohttp.ClientSession() as http:
 
-        async def send(request: PageRequest) -> PageAnswer:
+        async def send(request: DebugRequest) -> RawAnswer:
             target = url.removesuffix("/ui") + request.path
             headers = {"Content-Type": "application/json"} if request.body is not None else {}
             async with http.request(
                 request.method, target, params=request.query, data=request.body, headers=headers
             ) as found:
-                return PageAnswer(found.status, found.headers, await found.read())
+                return RawAnswer(found.status, found.headers, await found.read())
 
         async with page_proxy(send) as address, opened(browser) as page:
             await page.open(address)

@@ -20,14 +20,12 @@ import msgspec
 
 from scheduler.explain.answer import Explanation
 from scheduler.server.ui.answers import (
-    CapacityUse,
     DevicesPage,
     GroupPage,
     NodePage,
     Overview,
     PodPage,
     PodUses,
-    PoolUse,
     StoragePage,
 )
 from scheduler.server.ui.data import UiData
@@ -35,6 +33,7 @@ from scheduler.server.ui.nodes import MEASURES, NodeSearch
 from scheduler.server.ui.shortened import PAGE_ROWS
 
 _Rows = TypeVar("_Rows", PodPage, GroupPage)
+_Uses = TypeVar("_Uses", DevicesPage, StoragePage)
 
 PODS_MAX: Final = 500
 """Pods of one cause or group in a file."""
@@ -145,23 +144,16 @@ async def pages(data: UiData) -> UiPages:
         pods=pods,
         nodes=nodes,
         groups=groups,
-        devices=await _all_devices(data),
-        storage=await _all_storage(data),
+        devices=await _all(data.devices),
+        storage=await _all(data.storage),
     )
 
 
-async def _all_devices(data: UiData) -> DevicesPage:
-    first, rows = await data.devices((), 0), list[PoolUse]()
-    for page in range(min(first.pages, NODES_MAX // PAGE_ROWS)):
-        rows += (await data.devices((), page)).pools
-    return msgspec.structs.replace(first, pages=1, pools=tuple(rows))
-
-
-async def _all_storage(data: UiData) -> StoragePage:
-    first, rows = await data.storage((), 0), list[CapacityUse]()
-    for page in range(min(first.pages, NODES_MAX // PAGE_ROWS)):
-        rows += (await data.storage((), page)).pools
-    return msgspec.structs.replace(first, pages=1, pools=tuple(rows))
+async def _all(read: Callable[[Sequence[str], int], Awaitable[_Uses]]) -> _Uses:
+    """Return the sums with the pools of all pages up to the limit, as one page."""
+    found = [await read((), 0)]
+    found += [await read((), page) for page in range(1, min(found[0].pages, NODES_MAX // PAGE_ROWS))]
+    return msgspec.structs.replace(found[0], pages=1, pools=tuple(pool for each in found for pool in each.pools))
 
 
 async def _some(read: Callable[[int], Awaitable[_Rows | None]]) -> list[_Rows]:

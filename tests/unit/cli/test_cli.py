@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import types
-from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[RunOptions]:
     """What the daemon was started with; it ends at once with exit code 3."""
     options: list[RunOptions] = []
 
@@ -56,9 +55,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunOptions]]:
     app.run_daemon = run_daemon  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "scheduler.daemon.app", app)
     monkeypatch.setattr(logs, "setup", lambda *_, **__: None)
-    before = structlog.get_config()
-    yield options
-    structlog.configure(**before)
+    return options
 
 
 def run(*argv: str) -> int:

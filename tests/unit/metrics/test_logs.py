@@ -18,12 +18,11 @@ from scheduler.metrics import logs
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
+    handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
-    structlog.configure(**before)
 
 
 def lines(out: io.BytesIO) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ from typing import Any
 from scheduler.config import load
 from simulator.replay.answer import ReplayAnswer, RunAnswer
 from simulator.replay.command import Candidate, ReplayArguments, replay_of
-from simulator.simulate import daemons
 
 Object = dict[str, Any]
 HEADER: Object = {"kubestowRecording": 1, "startedAt": "2026-06-01T00:00:00Z"}
@@ -56,8 +55,7 @@ def history(path: Path, events: Iterable[tuple[float, str, Object | None]]) -> P
 
 def arguments(path: Path, **options: Any) -> ReplayArguments:
     configuration = load.default(feature_gates=load.gates_on({}, "1.37"))
-    one = Candidate("", "1.37", daemons(lambda _: configuration, is_long=True), ("kubestow",))
-    return ReplayArguments(str(path), options.pop("candidates", [one]), **options)
+    return ReplayArguments(str(path), options.pop("candidates", [Candidate.of(configuration, "1.37")]), **options)
 
 
 def replay(path: Path, **options: Any) -> ReplayAnswer:

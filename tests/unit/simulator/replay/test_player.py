@@ -11,7 +11,6 @@ import pytest
 from scheduler.config import load
 from simulator.replay.answer import as_json
 from simulator.replay.command import Candidate
-from simulator.simulate import daemons
 from simulator.simulate.input.sources import InputError
 from tests.unit.simulator.replay.histories import (
     SYNCED,
@@ -278,7 +277,7 @@ def test_two_configurations(tmp_path: Path) -> None:
             "profiles": [profile],
         }
         found = load.parse(json.dumps(document), source="config", feature_gates=load.gates_on({}, "1.37"))
-        return Candidate(strategy, "1.37", daemons(lambda _: found, is_long=True), ("kubestow",))
+        return Candidate.of(found, "1.37", strategy)
 
     events = [(at, "ADDED", a_pod(f"p{at}", "500m")) for at in range(1, 5)]
     path = history(tmp_path / "a.gz", [(0, "ADDED", NODE), (0, "ADDED", a_node("m")), SYNCED, *events, END])
