@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from scheduler.api.resource_v1 import FINALIZER
-from scheduler.api.storage_v1 import NO_PROVISIONER, SELECTED_NODE
+from scheduler.api.storage_v1 import BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE
 from scheduler.groups.preemption import ONGOING
 from simulator.apiserver import Fault
 from simulator.apiserver.faults import Request
@@ -295,9 +295,7 @@ class Killed:
         """Pods whose claims are reserved for them, and whose volumes are bound; bound pods are among them."""
         reserved = await self.reserved()
         volumes = await self._all("PersistentVolumeClaim")
-        open_claims = {
-            each["metadata"]["name"].partition("-")[0] for each in volumes if each["status"].get("phase") != "Bound"
-        }
+        open_claims = {each["metadata"]["name"].partition("-")[0] for each in volumes if not _is_fully_bound(each)}
         return {
             name for name in self.plan.names if name not in open_claims and (name in reserved or not self.plan.devices)
         }
@@ -437,6 +435,14 @@ class Killed:
         sent = {text: count for text, count in seen.items() if text.startswith("create pods/binding ")}
         assert sent == {"create pods/binding 201": self.plan.bound_count}, sent
         assert min(self.prepared) >= self.plan.least, f"prepared when a Binding came: {self.prepared}"
+
+
+def _is_fully_bound(claim: Json) -> bool:
+    """As kube-scheduler sees it. The PV controller writes `status.phase` after this, and a Binding may come in between.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go isPVCFullyBound
+    """
+    return bool(claim["spec"].get("volumeName")) and BIND_COMPLETED in (claim["metadata"].get("annotations") or {})
 
 
 def _users(claim: Json) -> list[Json]:
