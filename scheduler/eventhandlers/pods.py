@@ -145,8 +145,8 @@ class PodHandlers:
             for event in pod_changes(before, info):
                 if event.action != Action.UPDATE_OTHER:
                     self._move(event, before, info)
-        if nominated_to not in {None, info.node_name}:
-            self._nomination_ended(info)
+        if nominated_to is not None and nominated_to != info.node_name:
+            self._queue.nomination_ended(info, nominated_to)
         self._move(ASSIGNED_POD_ADD, None, info)
 
     def _changed(self, before: PodInfo, info: PodInfo) -> None:

@@ -139,10 +139,22 @@ def running(
 INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]}
 FOUR, ONE = {"cpu": "4"}, {"cpu": "1"}
 BUSY = (node("n1"), running(FOUR))
+SHARED = (node("n1"), pod("q", on="n1", cpu="2", priority=9), pod("r", on="n1", cpu="2", priority=5))
 
 
 NODE_RESOURCES_FIT = [
-    wakes(FIT, POD_GONE, "any pod goes", (*FULL, pod("r", on="n1")), WANTS_2, gone("r")),
+    leaves(FIT, POD_GONE, "a pod goes that requests nothing", (*FULL, pod("r", on="n1")), WANTS_2, gone("r")),
+    wakes(FIT, POD_GONE, "a pod goes and enough is free", SHARED, WANTS_2, gone("q")),
+    leaves(FIT, POD_GONE, "a pod goes and too little is free", SHARED, {"cpu": "4"}, gone("q")),
+    wakes(FIT, POD_GONE, "a pod goes and it may evict the rest",
+        SHARED, {"cpu": "4", "priority": 6}, gone("q")),
+    leaves(FIT, POD_GONE, "a pod goes and it may evict none",
+        SHARED, {"cpu": "4", "priority": 6, "preemptionPolicy": "Never"}, gone("q")),
+    leaves(FIT, POD_GONE, "a pod goes and its node is too small at all",
+        (node("n2", cpu="1"), pod("s", cpu="1", on="n2"), *FULL), WANTS_2, gone("s")),
+    leaves(FIT, POD_GONE, "a pod goes and the node has too many pods still",
+        (node("n1", pods="1"), pod("q", on="n1"), pod("r", on="n1")), WANTS_2, gone("r")),
+    leaves(FIT, POD_SHRANK, "a pod has become smaller and too little is free", BUSY, {"cpu": "4"}, running(ONE)),
     wakes(FIT, POD_GONE, "a pod is over", FULL, WANTS_2, pod("q", on="n1", cpu="4", phase="Failed")),
     wakes(FIT, POD_SHRANK, "a pod has become smaller", BUSY, WANTS_2, running(ONE)),
     wakes(FIT, POD_SHRANK, "a resize that it waited for turns out infeasible",
@@ -168,9 +180,9 @@ def unanswered(sched: SchedulerHarness) -> None:
 
 
 VICTIM = pod("v", on="n1", cpu="4", scheduler="theirs")
-BESIDE = tuple(pod(name, on="n2", cpu="500m", priority=9) for name in "rs")
+BESIDE = tuple(pod(name, on="n2", cpu=cpu, priority=9) for name, cpu in (("r", "2"), ("s", "1")))
 EVICTING: dict[str, Any] = {
-    "given": (unanswered, node("n1"), node("n2", cpu="1"), VICTIM, *BESIDE),
+    "given": (unanswered, node("n1"), node("n2", cpu="3"), VICTIM, *BESIDE),
     "waits": {"cpu": "2", "priority": 7},
     "while_waiting": (gone("r"),),
 }

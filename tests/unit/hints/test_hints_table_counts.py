@@ -20,7 +20,7 @@ from scheduler.core.cluster_events import UNSCHEDULED_POD_ADD, Action, ClusterEv
 from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
 from scheduler.eventhandlers.storage import CAPACITY_FREED
 from scheduler.framework.interface import EventHint
-from simulator.builders.core import Builder
+from simulator.builders.core import Builder, node as a_node
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.harness import manifest, typed
@@ -246,6 +246,11 @@ def service(name: str, **selector: str) -> Service:
     return from_manifest(Service, {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}})
 
 
+def the_node(i: int | str) -> list[Builder[Any]]:
+    """Node n1 has a device for the concerned pod."""
+    return [] if i else [a_node("n1").cpu("4").resource(GPU, "1")]
+
+
 def replica_set(name: str) -> ReplicaSet:
     spec = {"selector": {"matchLabels": web("w")}}
     return from_manifest(ReplicaSet, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
@@ -322,7 +327,7 @@ CASES: Final = [
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
     case(FIT, POD_SHRANK, "pods that want something else",
         on_n1(containers=requesting(**{GPU: "2"})), on_n1(containers=requesting(**{GPU: "1"})), {"containers": requesting(**{GPU: "1"})},
-        lambda i: {"cpu": f"{i + 1}m"}),
+        lambda i: {"cpu": f"{i + 1}m"}, given=the_node),
     case(FIT, CAME, "pods that are too large for the node",
         None, node(cpu="4"), {"cpu": "1"}, lambda i: {"cpu": str(i + 10)}),
     case(FIT, CAME, "pods that want devices which the node has not",
@@ -422,7 +427,6 @@ ONE_QUESTION: Final = [
     pytest.param("NodeUnschedulable", CAME, None, node(cordoned=True), id="NodeUnschedulable, NodeAdd"),
     pytest.param("NodeUnschedulable", TAINTED, node(cordoned=True), node(cordoned=True, taints=("x=:NoSchedule",)),
         id="NodeUnschedulable, NodeUpdateNodeTaint"),
-    pytest.param("NodeResourcesFit", POD_GONE, info("q", cpu="1"), None, id="NodeResourcesFit, AssignedPodDelete"),
     pytest.param("NodeDeclaredFeatures", CAME, A, A, id="NodeDeclaredFeatures, NodeAdd"),
     pytest.param("NodeDeclaredFeatures", FEATURED, A, A, id="NodeDeclaredFeatures, NodeUpdateNodeDeclaredFeature"),
 ]  # fmt: skip
@@ -439,6 +443,26 @@ def test_one_call_for_all_pods(plugin: str, event: ClusterEvent, old: Any, new: 
     world.queue.move_all(event, old, new)
 
     assert [(plugin, event.label, "QueueSkip")] == world.metrics.hints
+
+
+@pytest.mark.parametrize("step", [1, 7], ids=["requests from 1m to 2 CPUs", "requests from 1m to 14 CPUs"])
+def test_thousands_of_different_requests_are_some_hundred_questions(step: int) -> None:
+    """Requests are rounded, and no pod is left out that fits the node of a pod that ends."""
+    sched = harness_of(DEFAULT)
+    for thing in stored(a_node("n1").cpu("4")):
+        thing(sched)
+    world = QueueHarness(sched.parts.profiles["kubestow"].hints)
+    for i in range(2000):
+        world.rejected(info(f"p{i}", cpu=f"{step * i + 1}m"), "NodeResourcesFit")
+    world.metrics.hints.clear()
+
+    world.queue.move_all(POD_GONE, on_n1(cpu="1"), None)
+    while world.queue.move_woken():
+        pass
+
+    fitting = sum(step * i < 4000 for i in range(2000))
+    assert 50 < len(world.metrics.hints) <= 160
+    assert fitting <= world.queue.counts()["backoff"] < fitting * 17 / 16
 
 
 def test_an_update_of_a_waiting_pod_calls_hints_for_that_pod_only() -> None:
@@ -494,7 +518,7 @@ def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> 
         reads.append(resources)
         return allocatable(resources)
 
-    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.allocatable", counted)
+    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.hints.allocatable", counted)
     world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(90):
         world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")

@@ -15,7 +15,8 @@ from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
-from scheduler.plugins.noderesourcesfit import NodeResourcesFit, percent
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
+from scheduler.plugins.noderesourcesfit.strategy import percent
 from tests.unit.harness import SchedulerHarness
 from tests.unit.objects import cluster, container, handle, info, node, pod_requesting
 from tests.unit.plugins.ask import hinted, refused, scored

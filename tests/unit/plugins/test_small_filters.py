@@ -165,7 +165,7 @@ NOMINATED = {"nominatedNodeName": "n1"}
 ])  # fmt: skip
 def test_hints(plugin: Any, event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
     """Queue exactly when this event can have opened the way; more rows are in the table of hints."""
-    assert hint is hinted(plugin(None, handle(cluster())), event, info("p", **WANTS), old=old, new=new)
+    assert hint is hinted(plugin(None, handle(cluster(node()))), event, info("p", **WANTS), old=old, new=new)
 
 
 def test_gates() -> None:
