@@ -36,6 +36,7 @@ from scheduler import __version__
 from scheduler.core.clock import Clock
 from scheduler.kube.credentials.exec_plugin import CredentialPluginError, run_plugin
 from scheduler.kube.credentials.kubeconfig import Kubeconfig, Section, read_kubeconfig
+from scheduler.kube.http.resumption import ResumingTls
 
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
@@ -82,6 +83,7 @@ def tls_for(
     context = ssl.create_default_context(cafile=ca_file, cadata=ca_data or None)
     # Authorities of clusters often fail strict X.509 checks (on since Python 3.13); Go does not check.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.sslobject_class = ResumingTls
     if cert_file:
         context.load_cert_chain(cert_file, keyfile=key_file)
     if not verify:

@@ -44,6 +44,7 @@ from scheduler.kube.http.client import (
     cannot_connect,
     headers_of,
 )
+from scheduler.kube.http.resumption import remember
 from scheduler.kube.http.sockets import api_server_socket
 
 _LARGEST_HEAD_BYTES: Final = 64 * 1024
@@ -167,7 +168,9 @@ class _Connection(asyncio.Protocol):
         if answer is None:  # more answers than requests
             self.abort("")
             return
-        self._is_kept = True
+        if not self._is_kept:
+            self._is_kept = True
+            remember(self._transport)
         try:
             body = _decompressed(body, self._head.get(b"content-encoding", b"").strip().lower())
         except (ValueError, EOFError, OSError, zlib.error) as error:

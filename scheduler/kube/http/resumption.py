@@ -1,0 +1,51 @@
+"""TLS connections that resume the session of an earlier one (RFC 8446 §2.2, ADR 0020).
+
+A first handshake costs the API server a signature, and this process the check of a chain of certificates. The server then
+sends a ticket. A later connection to the same server that shows the ticket needs neither, because both sides derive
+its keys from the first session. A server that does not know the ticket any more asks for a whole handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final
+from weakref import WeakKeyDictionary
+
+_SESSIONS: Final[WeakKeyDictionary[ssl.SSLContext, dict[str | None, ssl.SSLSession]]] = WeakKeyDictionary()
+"""Context → name of the server → the session of its last whole handshake.
+
+A context stands for an authority and a client certificate. If one of them changes there is another context, and its first
+handshake is whole.
+"""
+
+
+class ResumingTls(ssl.SSLObject):
+    """One side of a TLS connection that shows the ticket of its context and server, if there is one.
+
+    It is what `SSLContext.sslobject_class` names; the event loop creates it.
+    """
+
+    _has_begun = False
+
+    def do_handshake(self) -> None:
+        """Begin or continue the handshake. The event loop calls it each time that bytes arrive."""
+        if not self._has_begun:
+            self._has_begun = True
+            session = _SESSIONS.get(self.context, {}).get(self.server_hostname)
+            if session is not None:
+                self.session = session
+        super().do_handshake()
+
+
+def remember(transport: asyncio.Transport) -> None:
+    """Keep the session of a connection for later ones. Call it after the first answer: tickets arrive just before.
+
+    Only whole handshakes count, because reading a session copies it, which costs as much as resuming it saves.
+    """
+    tls = transport.get_extra_info("ssl_object")
+    if not isinstance(tls, ResumingTls) or tls.session_reused:
+        return
+    session = tls.session
+    if session is not None and session.has_ticket:
+        _SESSIONS.setdefault(tls.context, {})[tls.server_hostname] = session
