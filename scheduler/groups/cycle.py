@@ -198,7 +198,7 @@ class GroupCycle:
             return GroupPreemption(NEVER)
         if not self.cluster.nodes.priorities.below(first.info.priority):
             return GroupPreemption(NO_VICTIMS)
-        attempts, first_found, kinds = 0, None, by_kind(members)
+        attempts, first_found, kinds = 0, None, by_kind(members, self.cluster)
         for within in (each.nodes for each in domains) if domains is not None else (None,):
             if attempts >= ATTEMPTS_PER_POD * len(members) + _DOMAIN_ATTEMPTS:
                 break

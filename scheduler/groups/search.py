@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.resource_v1 import claim_keys
 from scheduler.cache.cluster import Cluster
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -100,7 +101,7 @@ class GroupSearch:
 
     def search(self) -> Work[bool]:
         """Return whether enough pods are placed; then the plan is in force."""
-        kinds = by_kind(self.members)
+        kinds = by_kind(self.members, self.cluster)
         if len(kinds) == 1 and not _depends_on_mates(self.members[0].info):
             return (yield from self.place(self.members, self.by_scores))
         order = hardest = yield from self.hardest_first(kinds)
@@ -116,7 +117,7 @@ class GroupSearch:
             if failed is None or not (yield from self._fits_alone(failed)):
                 self.outcomes = before  # in the first round these are the verdicts by scores, as for a single pod
                 return False
-            kind = _kind(failed.info)
+            kind = _kind(failed.info, self.cluster)
             order = [kind, *(each for each in order if each != kind)]
         self.is_certain = False
         if not self._attempts_left:  # also after an error
@@ -188,7 +189,7 @@ class GroupSearch:
 
         Returns their number. O(attempts: 4 per pod).
         """
-        kinds = by_kind(self.members)
+        kinds = by_kind(self.members, self.cluster)
         hardest = in_turn((yield from self.hardest_first(kinds)), kinds)
         orders = [(hardest, self.by_scores), (hardest, self._packed), (hardest[::-1], self._packed)]
         if len(kinds) == 1 and not _depends_on_mates(self.members[0].info):
@@ -257,11 +258,11 @@ class GroupSearch:
         return max((amount / max(1.0, float(nodes.allocatable[row].sum())) for row, amount in wanted), default=0.0)
 
 
-def by_kind(members: Iterable[QueuedPodInfo]) -> dict[Hashable, list[QueuedPodInfo]]:
+def by_kind(members: Iterable[QueuedPodInfo], cluster: Cluster) -> dict[Hashable, list[QueuedPodInfo]]:
     """Return kind → pods that the same nodes can take."""
     kinds: dict[Hashable, list[QueuedPodInfo]] = {}
     for queued in members:
-        kinds.setdefault(_kind(queued.info), []).append(queued)
+        kinds.setdefault(_kind(queued.info, cluster), []).append(queued)
     return kinds
 
 
@@ -277,10 +278,10 @@ def _depends_on_mates(info: PodInfo) -> bool:
     )
 
 
-def _kind(info: PodInfo) -> Hashable:
-    """Return a value that is equal for pods which the same nodes can take. A pod with claims is a kind by itself."""
+def _kind(info: PodInfo, cluster: Cluster) -> Hashable:
+    """Return a value that is equal for pods which the same nodes can take. A pod with volumes is a kind by itself."""
     spec = info.pod.spec
-    if info.claims or info.disks or spec.resource_claims:
+    if info.claims or info.disks:
         return info.uid
     labels = tuple(sorted(info.pod.metadata.labels.items())) if info.spread_shape or spec.affinity is not None else ()
     return (
@@ -290,4 +291,11 @@ def _kind(info: PodInfo) -> Hashable:
         labels,
         spec.tolerations,
         info.host_ports,
+        tuple(_device_kind(key, cluster) for key in claim_keys(info.pod)) if spec.resource_claims else (),
     )
+
+
+def _device_kind(key: str, cluster: Cluster) -> Hashable:
+    """Return what a claim requests. A claim that has devices, or is not there, is a kind by itself."""
+    claim = cluster.devices.claims.get(key)
+    return key if claim is None or claim.is_allocated else claim.spec

@@ -36,7 +36,7 @@ from scheduler import __version__
 from scheduler.core.clock import Clock
 from scheduler.kube.credentials.exec_plugin import CredentialPluginError, run_plugin
 from scheduler.kube.credentials.kubeconfig import Kubeconfig, Section, read_kubeconfig
-from scheduler.kube.http.resumption import ResumingTls
+from scheduler.kube.http.resumption import ResumingContext
 
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
@@ -80,10 +80,14 @@ def tls_for(
     ca_data: str = "",
 ) -> ssl.SSLContext:
     """Return a TLS context that trusts this authority or the machine's, with a client certificate if there is one."""
-    context = ssl.create_default_context(cafile=ca_file, cadata=ca_data or None)
-    # Authorities of clusters often fail strict X.509 checks (on since Python 3.13); Go does not check.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.sslobject_class = ResumingTls
+    # As `ssl.create_default_context` of Python 3.13, but without strict X.509 checks, which authorities of clusters often
+    # fail. Go does not check either, and an intermediate authority may be the only one that is trusted.
+    context = ResumingContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if ca_file or ca_data:
+        context.load_verify_locations(cafile=ca_file, cadata=ca_data or None)
+    else:
+        context.load_default_certs()
     if cert_file:
         context.load_cert_chain(cert_file, keyfile=key_file)
     if not verify:

@@ -1,4 +1,4 @@
-"""Connections that resume a TLS session: which do, and what is verified anew when something has changed."""
+"""Connections that resume a TLS session: which do, and what is verified again when something has changed."""
 
 from __future__ import annotations
 
@@ -89,3 +89,10 @@ async def test_another_authority_or_name_is_verified(tmp_path: Path) -> None:
     settings.tls_server_name = "elsewhere"
     with pytest.raises(NotSentError, match="certificate"):
         await resumed(settings, tls)
+
+
+async def test_an_intermediate_authority_is_trusted_alone(tmp_path: Path) -> None:
+    """As by Go, on each version of Python."""
+    intermediate = Authority("intermediate", by=Authority("root"))
+
+    assert [False, True] == await resumed(trusting(intermediate), server_tls(tmp_path, intermediate), requests=2)

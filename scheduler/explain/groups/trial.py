@@ -20,6 +20,7 @@ import msgspec
 from scheduler.api.core_v1 import Node, controller_of
 from scheduler.api.podinfo import CPU, PodInfo
 from scheduler.api.resource_v1 import claim_keys
+from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.core import nodeset
@@ -191,7 +192,7 @@ class GroupTrial:
         edits = [edit for edit in fix.edits if edit.kind != TEMPLATE]
         claims = {queued.uid: list(of_claims(queued.info.pod, templates)) for queued in self.members}
         of_others = [edit for edit in edits if (edit.verb, edit.kind) != ("patch", "Pod")]
-        alike = _of_one_template(info, self.members)
+        alike = _of_one_template(info, self.members, self._cluster)
 
         def attempt(_: PodInfo) -> Work[bool]:
             overlay, members = search.overlay, []
@@ -268,7 +269,7 @@ class GroupTrial:
 
     def _count_nodes(self) -> Work[None]:
         """Count the nodes for one pod of each kind, and for the volumes and devices that pods have already."""
-        for like in list(by_kind(self.members).values())[:_KINDS_MAX]:
+        for like in list(by_kind(self.members, self._cluster).values())[:_KINDS_MAX]:
             nodes = yield from self._cycle.feasible(like[0].info, AttemptMode(preempts=False, shares=True))
             self.kinds.append(MemberKind(pod=like[0].info.key, pods=len(like), nodes=nodes.bit_count()))
             yield
@@ -299,10 +300,10 @@ class GroupTrial:
                 yield f"ResourceClaim {key}", matching_selector(cluster.nodes, allocation.node_selector)
 
 
-def _of_one_template(info: PodInfo, members: Sequence[QueuedPodInfo]) -> set[str]:
+def _of_one_template(info: PodInfo, members: Sequence[QueuedPodInfo], cluster: Cluster) -> set[str]:
     """Return the uids of the pods that have the template of this pod: those of its controller, and those of its kind."""
     owner = controller_of(info.pod)
-    kind = next(kind for kind in by_kind(members).values() if any(each.uid == info.uid for each in kind))
+    kind = next(kind for kind in by_kind(members, cluster).values() if any(each.uid == info.uid for each in kind))
     alike = {each.uid for each in kind}
     if owner is not None:
         alike |= {

@@ -2,29 +2,17 @@
 
 A first handshake costs the API server a signature, and this process the check of a chain of certificates. The server then
 sends a ticket. A later connection to the same server that shows the ticket needs neither, because both sides derive
-its keys from the first session. A server that does not know the ticket any more asks for a whole handshake.
+its keys from the first session. With a server that does not know the ticket any more the handshake is a whole one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Final
-from weakref import WeakKeyDictionary
-
-_SESSIONS: Final[WeakKeyDictionary[ssl.SSLContext, dict[str | None, ssl.SSLSession]]] = WeakKeyDictionary()
-"""Context → name of the server → the session of its last whole handshake.
-
-A context stands for an authority and a client certificate. If one of them changes there is another context, and its first
-handshake is whole.
-"""
 
 
 class ResumingTls(ssl.SSLObject):
-    """One side of a TLS connection that shows the ticket of its context and server, if there is one.
-
-    It is what `SSLContext.sslobject_class` names; the event loop creates it.
-    """
+    """One side of a TLS connection that shows the ticket of its context and server, if there is one."""
 
     _has_begun = False
 
@@ -32,10 +20,24 @@ class ResumingTls(ssl.SSLObject):
         """Begin or continue the handshake. The event loop calls it each time that bytes arrive."""
         if not self._has_begun:
             self._has_begun = True
-            session = _SESSIONS.get(self.context, {}).get(self.server_hostname)
+            context = self.context
+            session = context.sessions.get(self.server_hostname) if isinstance(context, ResumingContext) else None
             if session is not None:
                 self.session = session
         super().do_handshake()
+
+
+class ResumingContext(ssl.SSLContext):
+    """A context of a client that keeps the session of its last whole handshake, by the name of the server.
+
+    It stands for an authority and a client certificate. If one of them changes there is another context, and its first
+    handshake is whole.
+    """
+
+    sslobject_class = ResumingTls
+
+    def __init__(self, *_: object) -> None:
+        self.sessions: dict[str | None, ssl.SSLSession] = {}
 
 
 def remember(transport: asyncio.Transport) -> None:
@@ -44,8 +46,8 @@ def remember(transport: asyncio.Transport) -> None:
     Only whole handshakes count, because reading a session copies it, which costs as much as resuming it saves.
     """
     tls = transport.get_extra_info("ssl_object")
-    if not isinstance(tls, ResumingTls) or tls.session_reused:
+    if not isinstance(tls, ResumingTls) or tls.session_reused or not isinstance(tls.context, ResumingContext):
         return
     session = tls.session
     if session is not None and session.has_ticket:
-        _SESSIONS.setdefault(tls.context, {})[tls.server_hostname] = session
+        tls.context.sessions[tls.server_hostname] = session

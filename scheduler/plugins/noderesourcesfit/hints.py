@@ -102,7 +102,7 @@ class NodeResourcesFitHints:
         """
         slot = self._nodes.present_slot(node_name)
         if slot is None:
-            return False  # a node that comes is an event of its own
+            return False  # a node that comes is another event
         served = self._served.among(pod.requests)
         wanted = tuple((name, _rounded(amount)) for name, amount in checked(pod.requests, self._ignored))
         if number(self._nodes, wanted, slot, served) == 0:

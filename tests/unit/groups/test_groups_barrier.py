@@ -351,6 +351,7 @@ async def test_a_claim_has_at_most_256_users() -> None:
     for name in ("n1", "n2"):
         sched.node(name, pods="300")
     await sched.settle()
+    await sched.later(1.0)  # 257 conditions are written
 
     assert bound(sched) == []
     text = "0/2 nodes are available: resource claim default/shared has 256 users, the most it can have."

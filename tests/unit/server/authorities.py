@@ -23,15 +23,16 @@ class Issued:
 
 
 class Authority:
-    """A certificate authority; `pem` is its own certificate."""
+    """A certificate authority; `pem` is its own certificate. `by` is the authority above an intermediate one."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, by: Authority | None = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        own = _builder(self._name, self._name, self._key, days=1).add_extension(
+        above = self if by is None else by
+        own = _builder(self._name, above._name, self._key, days=1).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        self.pem = own.sign(self._key, hashes.SHA256()).public_bytes(_PEM)
+        self.pem = own.sign(above._key, hashes.SHA256()).public_bytes(_PEM)
 
     def issues(
         self,

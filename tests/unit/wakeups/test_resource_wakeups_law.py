@@ -1,6 +1,6 @@
-"""A law of the queue and of NodeResourcesFit: a pod that has room by now, or could make room, does not wait for something else.
+"""A law of the queue and of NodeResourcesFit: a pod that fits by now, or could evict pods to fit, does not wait.
 
-A small cluster, full or nearly so, and a pod that finds no room. Then pods end, shrink, come, and are nominated, nodes
+A small cluster, full or nearly so, and a pod that fits on no node. Then pods end, shrink, come, and are nominated, nodes
 change, and the pod is tried again only when one of these wakes it. Left waiting at the end, it is tried by force: it must
 be refused, and it must evict no pod (docs/spec/core.md §5.5).
 """
