@@ -30,7 +30,7 @@ def _in_given_order(search: GroupSearch) -> Work[bool]:
 
 
 def _hardest_first(search: GroupSearch) -> Work[bool]:
-    kinds = by_kind(search.members)
+    kinds = by_kind(search.members, search.cluster)
     order = yield from search.hardest_first(kinds)
     return (yield from search.place(in_turn(order, kinds), search.by_scores))
 
