@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -48,17 +48,18 @@ def _config(path: Path, scheduler_name: str, kubeconfig: Path, limits: Limits) -
     return path
 
 
-def _kube(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
-    config = _config(scratch / "kube.yaml", "kube", kubeconfig, limits)
-    return [
-        *(str(binaries() / "kube-scheduler"), f"--config={config}", "--bind-address=127.0.0.1"),
-        *(f"--secure-port={port}", f"--authentication-kubeconfig={kubeconfig}"),
-        f"--authorization-kubeconfig={kubeconfig}",
-    ]
+def kube(scheduler_name: str, program: Path | None = None, *flags: str) -> Competitor:
+    """kube-scheduler under a name: that of the control plane, or another program, such as the one of an older version."""
 
+    def command(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
+        config = _config(scratch / f"{scheduler_name}.yaml", scheduler_name, kubeconfig, limits)
+        return [
+            *(str(program or binaries() / "kube-scheduler"), f"--config={config}", "--bind-address=127.0.0.1"),
+            *(f"--secure-port={port}", f"--authentication-kubeconfig={kubeconfig}"),
+            *(f"--authorization-kubeconfig={kubeconfig}", *flags),
+        ]
 
-def _kube_with_groups(kubeconfig: Path, scratch: Path, limits: Limits, port: int) -> list[str]:
-    return [*_kube(kubeconfig, scratch, limits, port), GATES]
+    return Competitor(scheduler_name, scheduler_name, command, "/readyz", "https")
 
 
 def _floor(kubeconfig: Path, _scratch: Path, limits: Limits, _port: int) -> list[str]:
@@ -86,9 +87,9 @@ def ours(scheduler_name: str, checkout: Path | None = None) -> Competitor:
 
 
 COMPETITORS: Mapping[str, Competitor] = {
-    "kube": Competitor("kube", "kube", _kube, "/readyz", "https"),
+    "kube": kube("kube"),
     "floor": Competitor("floor", "floor", _floor),
     "ours": ours("ours"),
 }
-WITH_GROUPS = {**COMPETITORS, "kube": replace(COMPETITORS["kube"], command=_kube_with_groups)}
+WITH_GROUPS = {**COMPETITORS, "kube": kube("kube", None, GATES)}
 """kube-scheduler has the gates for groups of pods; Kubestow needs none."""

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks import deviceload, devices, gangs, load, storageload, volumes
 from benchmarks.between_pods import AFFINITY, ANTI_AFFINITY, SPREAD
-from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits, ours
+from benchmarks.competitors import COMPETITORS, WITH_GROUPS, Limits, kube, ours
 from benchmarks.preempting import GANGS_THAT_PREEMPT, PREEMPTION
 from benchmarks.run import RESULTS, Offer, Result, Run, keep
 from benchmarks.storageload import StoragePlane
@@ -81,6 +81,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--mode", choices=["backlog", "rate"], default="backlog")
     parser.add_argument("--rate", type=float, default=100, help="pods per second in rate mode")
     parser.add_argument("--before", type=Path, help="another checkout of Kubestow, which also takes part, as `before`")
+    parser.add_argument(
+        "--older", type=Path, help="a kube-scheduler of an older version, which also takes part, as `older`"
+    )
     parser.add_argument("--only", default="kube,floor,ours", help="comma-separated competitors")
     parser.add_argument(
         "--kube",
@@ -106,6 +109,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         arguments.only = ",".join(name for name in arguments.only.split(",") if name != "floor")
     if arguments.before is not None:
         arguments.only += ",before"
+    if arguments.older is not None:
+        arguments.only += ",older"
     if arguments.limit_s is None and arguments.workload in CLAIMING:
         arguments.limit_s = CLAIMING[arguments.workload].limit_s
     if arguments.workload in gangs.SIZES and arguments.kube not in gangs.RELEASES:
@@ -134,6 +139,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[Result]:
     competitors, flags = (WITH_GROUPS, gangs.SERVER_FLAGS) if has_groups else (COMPETITORS, ())
     if arguments.before is not None:
         competitors = {**competitors, "before": ours("before", arguments.before)}
+    if arguments.older is not None:
+        competitors = {**competitors, "older": kube("older", arguments.older)}
     results = []
     for number in range(arguments.rounds):
         turn = number % len(names)
@@ -170,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_good(result: Result, pods: int) -> bool:
-    is_excused = result.is_cut and result.competitor == "kube"
+    is_excused = result.is_cut and result.competitor in {"kube", "older"}
     return (result.bound >= pods or is_excused) and not result.broken_rules
 
 

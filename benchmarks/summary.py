@@ -63,7 +63,7 @@ def _row(name: str, own: Sequence[Result]) -> Row:
 
 def ratios(by_name: Mapping[str, Row]) -> list[str]:
     """Each pair that was measured; a floor that is worse than ours is void as a floor."""
-    pairs = (("ours", "kube"), ("ours", "before"), ("ours", "floor"), ("floor", "kube"))
+    pairs = (("ours", "kube"), ("ours", "older"), ("ours", "before"), ("ours", "floor"), ("floor", "kube"))
     return [_compared(by_name[one], by_name[other]) for one, other in pairs if {one, other} <= by_name.keys()]
 
 
