@@ -427,9 +427,9 @@ def replicas(sched: SchedulerHarness, *names: str, priority: int = 1000, cpu: st
 
 
 def wake_all(sched: SchedulerHarness) -> None:
-    """Delete a pod, which wakes all pods that wait for capacity."""
-    sched.gone("low0")
-    sched.pod("low0", on="n0", cpu="1", priority=-1, scheduler="other", uid=f"uid-low0-{sched.clock.time}")
+    """Let a node shrink and grow again, which wakes all pods that would fit on it if it were empty."""
+    for cpu in ("9", "10"):
+        sched.node("n0", cpu=cpu, labels={"zone": "z0"})
 
 
 async def busy(sched: SchedulerHarness, tried: list[str], *, is_over: Callable[[], bool]) -> list[str]:
