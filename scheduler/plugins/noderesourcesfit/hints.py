@@ -20,11 +20,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from scheduler.api.core_v1 import Node
+from scheduler.api.pod_group import group_of
 from scheduler.api.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable
 from scheduler.api.quantity import NATIVE
 from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
-from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.manager import ServedResources
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.framework.memo import by_requests, queue_itself
@@ -47,9 +48,8 @@ class NodeResourcesFitHints:
     Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go EventsToRegister
     """
 
-    def __init__(self, cluster: Cluster, ignored: Ignored, served: ServedResources) -> None:
-        self._nodes = cluster.nodes
-        self._pod_groups = cluster.pod_groups
+    def __init__(self, nodes: Nodes, ignored: Ignored, served: ServedResources) -> None:
+        self._nodes = nodes
         self._ignored = ignored
         self._served = served
         self._seen: tuple[tuple[Node, Requests], ...] = ()
@@ -63,10 +63,8 @@ class NodeResourcesFitHints:
         shrank = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
         events = (
-            EventHint(
-                ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), self._after_pod_gone, self._by_claim_on_a_node
-            ),
-            EventHint(shrank, self._after_neighbour_shrank, self._by_claim_on_a_node, Topics(_wanted, _given_back)),
+            EventHint(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), self._after_pod_gone, self._by_demand),
+            EventHint(shrank, self._after_neighbour_shrank, self._by_demand, Topics(_wanted, _given_back)),
             EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), queue_itself),
             EventHint(node, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
             EventHint(
@@ -98,7 +96,7 @@ class NodeResourcesFitHints:
         """Return whether the pod fits the node without the pods that it may evict. O(pods on the node).
 
         The node is seen as it is now, also when the event is older: later events call the hint again. Requests
-        are rounded down, as in `_by_claim_on_a_node`.
+        are rounded down, as in `_by_demand`.
         """
         slot = self._nodes.present_slot(node_name)
         if slot is None:
@@ -115,17 +113,17 @@ class NodeResourcesFitHints:
     def _evictable(self, pod: PodInfo, slot: int) -> Iterable[PodInfo]:
         """Return the pods on the node that the pod may evict; of a pod of a group all, because the group decides."""
         others = self._nodes.pods(slot).values()
-        if self._pod_groups.of(pod.pod) is not None:
+        if group_of(pod.pod) is not None:
             return others
         if pod.pod.spec.preemption_policy == "Never":
             return ()
         return (other for other in others if other.priority < pod.priority)
 
-    def _by_claim_on_a_node(self, pod: PodInfo) -> Hashable:
+    @staticmethod
+    def _by_demand(pod: PodInfo) -> Hashable:
         """Return all of the pod that `_may_have` reads."""
         requests = tuple(sorted((name, _rounded(amount)) for name, amount in pod.requests.items()))
-        is_in_group = self._pod_groups.of(pod.pod) is not None
-        return requests, pod.priority, pod.pod.spec.preemption_policy, is_in_group
+        return requests, pod.priority, pod.pod.spec.preemption_policy, group_of(pod.pod) is not None
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
         if new is None:

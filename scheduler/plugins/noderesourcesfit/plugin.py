@@ -47,7 +47,6 @@ class NodeResourcesFit:
         self._ignored = Ignored(frozenset(args.ignored_resources), frozenset(args.ignored_resource_groups))
         self._strategy = Strategy(args.scoring_strategy)
         self._others = [name for name, _ in self._strategy.resources if name not in {CPU, MEMORY}]
-        self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._served = ServedResources(handle.cluster.devices.classes, handle.feature_gates)
         self._scored_devices = ScoredDevices(handle, self._others)
@@ -98,7 +97,7 @@ class NodeResourcesFit:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events that free or add resources, or that lower the pod's requests."""
-        return NodeResourcesFitHints(self._cluster, self._ignored, self._served).events()
+        return NodeResourcesFitHints(self._nodes, self._ignored, self._served).events()
 
     def _one_by_one(self, pod: PodInfo, nodes: NodeSet) -> Groups:
         wanted, served = checked(pod.requests, self._ignored), self._served.among(pod.requests)

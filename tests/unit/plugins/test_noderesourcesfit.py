@@ -257,3 +257,18 @@ async def test_a_preemptor_looks_elsewhere_when_its_nominated_node_shrank() -> N
     await sched.later(20)
 
     assert sched.writer.deletions == ["default/low1", "default/low2"]
+
+
+POD_GONE = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+
+
+@pytest.mark.parametrize(("spec", "hint"), [
+    pytest.param({}, Hint.SKIP, id="a pod that may evict none of them"),
+    pytest.param({"schedulingGroup": {"podGroupName": "g"}}, Hint.QUEUE, id="a pod whose group decides about evictions"),
+])  # fmt: skip
+def test_a_pod_ends_on_a_node_that_another_one_fills(spec: dict[str, Any], hint: Hint) -> None:
+    seen = cluster(node(cpu="4"), pod_requesting("q", on="n1", cpu="3"))
+    pod = info(containers=[container(cpu="4")], **spec)
+
+    ended = pod_requesting("r", on="n1", cpu="1")
+    assert hint is hinted(NodeResourcesFit(None, handle(seen)), POD_GONE, pod, old=ended)
