@@ -1,6 +1,6 @@
 """Check the values that a program passes to the library, before a simulation starts.
 
-A type checker finds most of these mistakes. The message of the others names the option, and no text is taken for a list of
+A type checker finds most of these mistakes. The message of an error names the option, and no text is taken for a list of
 its characters.
 """
 
