@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, Unpack
 
+from kubestow import option_values
 from kubestow.result import Result
 from kubestow.simulation import Input, InputError, NodesNeededAnswer, Options, nodes_needed, simulate
 from simulator.builders import node
@@ -28,22 +29,26 @@ class Cluster:
         return type(self)(*self._inputs, *inputs)
 
     def with_yaml(self, text: str) -> Self:
-        """Add the documents of a YAML or JSON text. Raises InputError if the text cannot be parsed."""
+        """Add the documents of a YAML or JSON text. Raises InputError if the text cannot be parsed or has no objects."""
         try:
-            found = documents(text).values
+            found = documents(option_values.text("text", text)).values
         except SyntaxMistake as mistake:
             raise InputError(
                 f"text: line {mistake.line}: {mistake}" if mistake.line else f"text: {mistake}"
             ) from mistake
-        return self.with_manifests(*(each for each in found if each is not None))
+        manifests = [each for each in found if each is not None]
+        for number, each in enumerate(manifests, start=1):
+            if not isinstance(each, Mapping):  # a text would be taken for a path
+                raise InputError(f"text: document {number}: must be an object, got {type(each).__name__}")
+        return self.with_manifests(*manifests)
 
     def with_node(self, name: str, allocatable: Mapping[str, str], *, labels: Mapping[str, str] | None = None) -> Self:
         """Add a ready node: `with_node("n1", {"cpu": "8", "memory": "32Gi", "example.com/gpu": "4"})`.
 
         A node takes 110 pods unless `pods` has another number.
         """
-        built = node(name).labels(dict(labels or {}))
-        for resource, amount in allocatable.items():
+        built = node(option_values.text("name", name)).labels(option_values.amounts("labels", labels))
+        for resource, amount in option_values.amounts("allocatable", allocatable).items():
             built = built.resource(resource, amount)
         return self.with_manifests(built.obj())
 

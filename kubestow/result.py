@@ -98,7 +98,7 @@ class Result:
         return "\n".join([placed, *self.problems])
 
     def _table(self, table: Table) -> tuple[Mapping[str, type], _Rows]:
-        if table not in _TABLES:
+        if not isinstance(table, str) or table not in _TABLES:
             raise ValueError(f"table: {table!r} is unknown; expected one of {', '.join(_TABLES)}")
         columns, rows = _TABLES[table]
         return columns, rows(self.answer)

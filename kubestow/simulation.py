@@ -6,16 +6,18 @@ import asyncio
 import itertools
 import json
 import logging
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, SupportsIndex, TypeAlias, TypedDict, TypeVar, Unpack
 
 import structlog
 
+from kubestow import option_values
 from kubestow.result import Result
 from scheduler.config import load
 from scheduler.config.errors import ConfigErrors, PluginLoadError
@@ -27,6 +29,7 @@ from simulator.replay.command import REPLAYS_MAX, Candidate, ReplayArguments, re
 from simulator.simulate import DEFAULT_SEED, ReadOptions, SimulateArguments, daemons, outcome_of
 from simulator.simulate.answer import Answer, NodesNeededAnswer, answer, nodes_needed_answer
 from simulator.simulate.input.complete import complete
+from simulator.simulate.input.json_values import as_json_value
 from simulator.simulate.input.manifests import Found, InputError, Level, from_values, load as load_files
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.planning.changes import Changes, Scale, changed, node_named
@@ -95,7 +98,8 @@ def simulate(  # noqa: PLR0913 (the options of the command)
 
     A thread runs the simulation if the caller is in an event loop, such as a notebook; the caller waits for it.
     Raises InputError for manifests that cannot be used, ConfigErrors for a wrong configuration, and PluginLoadError for a
-    plugin that cannot be loaded. Raises ValueError for an unknown version or a workload that cannot be scaled.
+    plugin that cannot be loaded. Raises ValueError for an unknown version, a workload that cannot be scaled, or a number
+    that is out of range, and TypeError for a value of another type. The message names the option.
     """
     simulation = _SimulatedCluster(
         inputs,
@@ -144,17 +148,26 @@ class _SimulatedCluster:
         cordon: Sequence[str] = (),
         scale: Mapping[str, int] | None = None,
     ) -> None:
-        if version not in VERSIONS:
-            raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
-        configuration = _configuration(config, version)
+        _check_version(version)
+        configuration = _configuration("config", config, version)
         build_profiles(configuration)  # mistakes are raised before anything starts
-        names = tuple(profile.scheduler_name for profile in configuration.profiles)
         self._daemon_for = daemons(lambda _: configuration)
-        self._rules = ReadOptions(scheduler_names=names, expect_pending=tuple(expect_pending), timeout_s=timeout_s)
-        self._explain, self._version, self._seed = explain, version, seed
-        scales = (Scale.of(workload, count) for workload, count in (scale or {}).items())
-        self._changes = Changes(dict(add_nodes_like or {}), tuple(drain), tuple(cordon), tuple(scales))
-        self._objects = _objects(inputs, "strict" if validate else "ignore", version)
+        self._rules = ReadOptions(
+            scheduler_names=tuple(profile.scheduler_name for profile in configuration.profiles),
+            expect_pending=option_values.texts("expect_pending", expect_pending),
+            timeout_s=option_values.seconds("timeout_s", timeout_s),
+        )
+        self._explain, self._version = option_values.switch("explain", explain), version
+        self._seed = option_values.whole("seed", seed)
+        sizes = option_values.amounts("scale", scale).items()
+        self._changes = Changes(
+            option_values.node_counts("add_nodes_like", add_nodes_like),
+            option_values.texts("drain", drain),
+            option_values.texts("cordon", cordon),
+            tuple(Scale.of(workload, _pods_of(workload, count)) for workload, count in sizes),
+        )
+        level: Level = "strict" if option_values.switch("validate", validate) else "ignore"
+        self._objects = _objects(inputs, level, version)
         _quiet_logs()
 
     def answer(self) -> Answer:
@@ -167,7 +180,7 @@ class _SimulatedCluster:
 
     def nodes_needed(self, like: str) -> NodesNeededAnswer:
         """Simulate the changed cluster with more and more nodes."""
-        node_named(self._objects, like, "nodes_needed")
+        node_named(self._objects, option_values.text("like", like), "nodes_needed")
         return nodes_needed_answer(
             find_nodes_needed(like, lambda added: self._run(self._changes.with_nodes(like, added), is_brief=True))
         )
@@ -200,44 +213,64 @@ def replay(
     recorded schedulers whose pods are replayed, by default those with the names of the profiles. The answer has the fields of
     docs/replay.schema.json. Raises InputError for a file that cannot be replayed, and otherwise as `simulate`.
     """
-    if version not in VERSIONS:
-        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+    _check_version(version)
     if len(configs) > REPLAYS_MAX:
         raise ValueError(f"configs: at most {REPLAYS_MAX} are compared, got {len(configs)}")
     candidates = []
     for config in configs or (None,):
-        configuration = _configuration(config, version)
+        configuration = _configuration("configs", config, version)
         build_profiles(configuration)
         name = "" if config is None or isinstance(config, Mapping) else os.fspath(config)
         candidates.append(Candidate.of(configuration, version, name))
     arguments = ReplayArguments(
-        os.fspath(recording), candidates, tuple(scheduler_names), seed=seed, pool_label=pool_label
+        option_values.path("recording", recording, "must be a path"),
+        candidates,
+        option_values.texts("scheduler_names", scheduler_names),
+        seed=option_values.whole("seed", seed),
+        pool_label=option_values.text("pool_label", pool_label),
     )
     _quiet_logs()
     return _outside_of_event_loop(lambda: replay_of(arguments))
 
 
-def _configuration(config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str) -> Configuration:
+def _check_version(version: str) -> None:
+    if version not in VERSIONS:
+        raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
+
+
+def _pods_of(workload: str, count: object) -> int:
+    """Return a number of pods, which `Scale` checks. Raises TypeError for another type."""
+    if isinstance(count, bool) or not isinstance(count, SupportsIndex):
+        raise TypeError(f"scale[{workload!r}]: must be a whole number, got {type(count).__name__} {count!r}")
+    return operator.index(count)
+
+
+def _configuration(
+    option: str, config: str | os.PathLike[str] | Mapping[str, Any] | None, version: str
+) -> Configuration:
     gates = load.gates_on({}, version)
     if config is None:
         return load.default(feature_gates=gates)
     if isinstance(config, Mapping):
-        return load.parse(json.dumps(config), source="config", feature_gates=gates)
-    return load.load(Path(config), feature_gates=gates)
+        return load.parse(json.dumps(as_json_value(config, option)), source=option, feature_gates=gates)
+    return load.load(Path(option_values.path(option, config)), feature_gates=gates)
 
 
 def _objects(inputs: Iterable[Input], level: Level, version: str) -> list[Found]:
     """Return the objects in the order of the inputs. Raises InputError with the mistakes of all inputs."""
     objects: list[Found] = []
     mistakes: list[str] = []
-    for _, group in itertools.groupby(inputs, lambda each: isinstance(each, Mapping)):
+    checked = [
+        each if isinstance(each, Mapping) else option_values.path(f"input {number}", each)
+        for number, each in enumerate(inputs, start=1)
+    ]
+    for is_value, group in itertools.groupby(checked, lambda each: isinstance(each, Mapping)):
         values = list(group)
-        paths = [os.fspath(each) for each in values if not isinstance(each, Mapping)]
         try:
-            if paths:
-                objects += load_files(paths, level=level, version=version).objects
-            else:
+            if is_value:
                 objects += from_values(values, level=level, version=version)
+            else:
+                objects += load_files(map(str, values), level=level, version=version).objects
         except InputError as mistake:
             mistakes.append(str(mistake))
     if mistakes:

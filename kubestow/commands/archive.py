@@ -16,17 +16,27 @@ FILE_BYTES_MAX: Final = 16 * 2**20
 TOTAL_BYTES_MAX: Final = 64 * 2**20
 """Of all files before compression."""
 _DROPPED: Final = "dropped-secret"
+_NAMES: Final = (
+    r"passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|key[_-]?data|authorization"
+    r"|credential|cookie|dockerconfigjson"
+)
+"""Parts of names of secrets."""
 _SECRETS: Final = (
     (r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)", _DROPPED),
     (r"\beyJ[A-Za-z0-9_-]{5,300}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?", _DROPPED),
     (r"\b(?i:(bearer|basic)(\s{1,3})[A-Za-z0-9._~+/=-]{6,})", rf"\1\2{_DROPPED}"),
-    (r"(?<=://)[^/@\s\"']+(?=@)", _DROPPED),
+    (r"(?<=://)[^/\s\"']+(?=@)", _DROPPED),
+    (
+        rf"(?i)(--(?:[a-z0-9]{{1,20}}-){{0,4}}(?:{_NAMES})(?:-[a-z0-9]{{1,20}}){{0,2}}\s{{1,3}})(?!-)[^\s]+",
+        rf"\1{_DROPPED}",
+    ),
 )
-"""Private keys, JSON web tokens, values of Authorization headers, and credentials in URLs; and their replacements."""
+"""Private keys, JSON web tokens, values of Authorization headers, credentials in URLs, and values of flags; and their
+replacements."""
 _PATTERNS: Final = tuple((re.compile(pattern, re.DOTALL), replacement) for pattern, replacement in _SECRETS)
 _NAMED: Final = re.compile(
-    r"(?i)((?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key|key[_-]?data|authorization)\w{0,40}+"
-    r"([\"']?)\s{0,3}[=:]\s{0,3})(\"[^\"]*\"|'[^']*'|[^\s,;}&{\[]+)"
+    rf"(?i)((?:{_NAMES})\w{{0,40}}+(\\\"|[\"']?)\s{{0,3}}[=:]\s{{0,3}})"
+    r"(\\\".*?(?<!\\)\\\"|\"(?:[^\"\\]|\\.)*+\"|'[^']*'|(?:\\[^\"]|[^\s,;}&{\[\"\\])+|\\?[\"'][^\s,;}&\"\\]+)"
 )
 """A name of secrets, and its value."""
 CHECKS: Final = """\
@@ -46,7 +56,8 @@ def without_secrets(text: str) -> str:
 
 def _without_value(match: re.Match[str]) -> str:
     """Return the name with another value, which is quoted where the old one is, or where the name is as in JSON."""
-    quote = match[3][0] if match[3][0] in {'"', "'"} else match[2]
+    value = match[3]
+    quote = value[:2] if value.startswith('\\"') else value[0] if value[0] in {'"', "'"} else match[2]
     return f"{match[1]}{quote}{_DROPPED}{quote}"
 
 

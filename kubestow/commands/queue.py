@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -19,6 +20,8 @@ from scheduler.core.terminal import counted, printable
 
 QUEUE: Final = "/debug/queue"
 _PLACES: Final = ("in flight", "active", "backoff", "error backoff", "unschedulable", "gated")
+_NOWHERE: Final = "nowhere"
+"""The place of a pod that has left the queue."""
 _RANKS: Final = {place: rank for rank, place in enumerate(_PLACES)}
 """A pod that backs off after a rejection is tried early if no active pod is left, and one after an error is not."""
 _HEADS: Final = ("POD", "PLACE", "ATTEMPTS", "AGE", "RETRY", "REJECTED BY", "NOMINATED TO")
@@ -62,24 +65,24 @@ def queue(arguments: argparse.Namespace) -> int:
 def queue_of(page: str, wall_s: float, *, namespace: str, limit: int) -> QueueAnswer:
     """Return the first `limit` pods of a namespace, or of all (""). Raises NoAnswer for a page that is none."""
     try:
-        entries = msgspec.json.decode(page, type=QueueRead).entries
+        read = msgspec.json.decode(page, type=QueueRead).entries
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise NoAnswer(
             f"the answer to GET {QUEUE} cannot be read: {one_line(str(error))}; is the scheduler of this version?"
         ) from error
-    counts = {place: sum(each.place == place for each in entries) for place in _PLACES}
-    wanted = [each for each in entries if each.place in _RANKS]
-    wanted = [each for each in wanted if not namespace or each.key.startswith(f"{namespace}/")]
+    entries = [each for each in read if each.place != _NOWHERE]
+    counts = dict.fromkeys(_PLACES, 0) | Counter(each.place for each in entries)
+    wanted = [each for each in entries if not namespace or each.key.startswith(f"{namespace}/")]
     wanted.sort(key=_tried)
     pods = tuple(_waiting(each, wall_s) for each in wanted[:limit])
     return QueueAnswer(counts=counts, total=len(wanted), pods=pods)
 
 
 def _tried(entry: EntryRead) -> tuple[object, ...]:
-    """Return the key of the order in which pods are tried if no event comes."""
+    """Return the key of the order in which pods are tried if no event comes. Places of a newer scheduler come last."""
     is_timed = entry.place not in {"in flight", "active"}
     retry_s = entry.retry_s if entry.retry_s is not None and is_timed else 0.0
-    return _RANKS[entry.place], retry_s, entry.order, entry.created, entry.key
+    return _RANKS.get(entry.place, len(_RANKS)), retry_s, entry.order, entry.created, entry.key
 
 
 def _waiting(entry: EntryRead, wall_s: float) -> WaitingPod:

@@ -17,6 +17,8 @@ USAGE_EXIT_CODE: Final = 3
 """The exit code of wrong usage: 2 means that the pod does not fit."""
 REPLICAS_MAX: Final = 1000
 NODES_MAX: Final = 100
+_DIGITS_MAX: Final = 19
+"""Digits of a number of 64 bits."""
 """Both are the scheduler's limits, repeated here because kubectl's plugin does not have its modules."""
 _EXIT_CODES: Final = """\
 exit codes:
@@ -209,9 +211,11 @@ def scaled(text: str) -> tuple[str, str, str, int]:
 
 
 def number_from(text: str, least: int) -> int:
-    """Return a whole number that is not smaller than `least`."""
-    if not text.isascii() or not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+    """Return a whole number that is not smaller than `least`. Python parses no number of thousands of digits."""
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS_MAX or int(text) < least:
+        shown = text if len(text) <= _DIGITS_MAX else f"{text[:_DIGITS_MAX]}…"
+        expected = f"must be a whole number from {least} on, with at most {_DIGITS_MAX} digits"
+        raise argparse.ArgumentTypeError(f"{expected}, got {shown!r}")
     return int(text)
 
 

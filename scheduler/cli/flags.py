@@ -21,6 +21,7 @@ from scheduler.cli.client_flags import (
     MoreCommands,
     add_client_commands,
     add_scale,
+    count,
     nodes_like,
     number_from,
     object_name,
@@ -39,6 +40,7 @@ class UpstreamFlag:
     why: str
 
 
+_SEEDS_MAX: Final = 10_000
 _NO_PPROF: Final = "the daemon has no /debug/pprof pages"
 _NO_HTTP2: Final = "the daemon serves HTTP/1.1 only"
 _NO_BUFFER: Final = "log lines are written at once, to standard error"
@@ -526,8 +528,8 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")
     seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
     add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
-    seeds = "simulate with N seeds, from --seed on, and print in how many of them everything fits"
-    add("--seeds", type=partial(number_from, least=1), metavar="N", help=seeds)
+    seeds = "simulate with N seeds (at most 10000), from --seed on, and print in how many of them everything fits"
+    add("--seeds", type=partial(count, most=_SEEDS_MAX), metavar="N", help=seeds)
     _add_duration(add, "--timeout", 120.0, "end the simulation after this time (default 2m0s)")
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
     add("--keep-scheduler-names", action="store_true", help="do not schedule pods of default-scheduler")

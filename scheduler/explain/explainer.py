@@ -162,7 +162,7 @@ class Explainer:
             fix = self._fix_answer(info, Fix(changes, node))
             return _answer(info, "gated", "fitsAfter", "Gated", after, "user", node=node, fixes=(fix,))
         text = f"{text}; without them it would fit on no node"
-        found = yield from self._tried(info, profile)
+        found = yield from self._tried(info, profile, () if is_foreign else changes)
         move: Move = "wait" if is_foreign else "user"
         return msgspec.structs.replace(found, state="gated", code="Gated", cause=text, move=move)
 
@@ -191,7 +191,8 @@ class Explainer:
             text = f"{text}; the resource claim controller makes it from ResourceClaimTemplate {used}, which must exist"
         return _answer(info, "gated", "fitsAfter", "DeviceClaimMissing", text, "wait")
 
-    def _tried(self, info: PodInfo, profile: Profile) -> Steps[Explanation]:
+    def _tried(self, info: PodInfo, profile: Profile, first: tuple[Change, ...] = ()) -> Steps[Explanation]:
+        """Explain a pod by an attempt. `first` are changes that each fix needs as well, whatever else it changes."""
         search = self.search(info, profile)
         count = len(self.cluster.nodes)
         if not count:
@@ -232,7 +233,7 @@ class Explainer:
             code,
             cause,
             move,
-            fixes=tuple(self._fix_answer(info, fix) for fix in fixes),
+            fixes=tuple(self._fix_answer(info, Fix((*first, *fix.changes), fix.node)) for fix in fixes),
             is_search_complete=not (search.is_out_of_budget or search.has_taken_too_long),
             **more,
         )

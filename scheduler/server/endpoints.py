@@ -330,7 +330,11 @@ class Endpoints:
         found = await self._answered(self._sources.explain(key))
         if isinstance(found, web.Response):
             return found
-        return _missing(f"no pod {key}") if found is None else _shown(request, found, as_text, found.exit_code)
+        return (
+            _missing(f"no pod {key} that has not ended")
+            if found is None
+            else _shown(request, found, as_text, found.exit_code)
+        )
 
     async def _what_if(self, request: web.Request) -> web.StreamResponse:
         """Answer a question in JSON (docs/explain.md), or with `?output=text` as text.

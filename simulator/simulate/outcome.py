@@ -33,6 +33,7 @@ _NO_CHANGES: Final = frozenset({"events", "leases"})
 _REFUSALS: Final = frozenset({"Unschedulable", "SchedulerError"})
 """Reasons of the condition PodScheduled that are an answer."""
 _EXAMPLES: Final = 5
+TIME_RAN_OUT: Final = "the time ran out before the scheduler had come to rest (--timeout)"
 NOTHING_TO_PLACE: Final = "nothing to place: the input has no pod without a node for this scheduler"
 FEW: Final = 100
 """No rate is given for fewer pods, because the start of the daemon would dominate it."""
@@ -177,11 +178,12 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """Return differences from the expectation, one sentence each."""
+        """Return differences from the expectation, one sentence each.."""
+        late = [] if self.is_settled or self.placed == len(self.placements) else [TIME_RAN_OUT]
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
         abandoned = [f"{pod} is gone: {why}" for pod, why in self.abandoned.items()]
         empty = [NOTHING_TO_PLACE] if self.is_empty else []
-        return [*(each.problem for each in self.placements if each.problem), *refused, *abandoned, *empty]
+        return [*late, *(each.problem for each in self.placements if each.problem), *refused, *abandoned, *empty]
 
     @property
     def is_empty(self) -> bool:

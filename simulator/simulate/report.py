@@ -20,7 +20,16 @@ from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer
 from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolAnswer
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.orders import Order, Orders
-from simulator.simulate.outcome import NOTHING_TO_PLACE, Fill, Outcome, Placement, Victim, WorkloadRow, examples
+from simulator.simulate.outcome import (
+    NOTHING_TO_PLACE,
+    TIME_RAN_OUT,
+    Fill,
+    Outcome,
+    Placement,
+    Victim,
+    WorkloadRow,
+    examples,
+)
 from simulator.simulate.planning.difference import Difference, lines
 from simulator.simulate.planning.nodes_needed import NodesNeeded
 
@@ -339,7 +348,7 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
                 _text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}")
             )
     if not outcome.is_settled:
-        lines.append(_text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
+        lines.append(_text(TIME_RAN_OUT, "red"))
     if is_brief:
         return lines
     if outcome.is_empty:

@@ -94,7 +94,7 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert (code, out, err) == (3, "", "kubestow: there is no group default/none\n")
 
         code, out, err = await cluster.run("explain", "none", user=ANN)
-        assert (code, out, err) == (3, "", "kubestow: there is no pod default/none\n")
+        assert (code, out, err) == (3, "", "kubestow: there is no pod default/none that has not ended\n")
 
 
 POD = """

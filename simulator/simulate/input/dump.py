@@ -84,6 +84,8 @@ class _Redacted:
         match value:
             case str() if name == _MESSAGE and self._is_in_status:
                 return self._text(value) if value else value
+            case str() if name == "repository":  # of a gitRepo volume: a URL that may have a password
+                return self._text(value)
             case dict() if name in _CHOSEN:
                 return value
             case dict() if name == "status":

@@ -23,6 +23,7 @@ from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.core.terminal import counted
 from simulator.simulate.input import schema, validation
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
+from simulator.simulate.input.json_values import as_json_value
 from simulator.simulate.input.rules.server import ServerRules
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
 from simulator.simulate.input.validation import Level
@@ -124,7 +125,13 @@ def from_values(values: Iterable[object], *, level: Level = "ignore", version: s
     """
     reader = _Reader(level, version, lambda *_: None, 0)
     for number, value in enumerate(values, start=1):
-        reader.take(value, f"manifest {number}", Documents())
+        where = f"manifest {number}"
+        try:
+            document = as_json_value(value, where)
+        except InputError as error:
+            reader.findings.broken(error)
+            continue
+        reader.take(document, where, Documents())
     reader.findings.raise_if_wrong(level)
     return reader.objects
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from scheduler.core.terminal import counted
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.outcome import Outcome
+from simulator.simulate.input.sources import InputError
+from simulator.simulate.outcome import TIME_RAN_OUT, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ class Difference:
 
 
 def difference(changes: Sequence[str], before: Outcome, after: Outcome) -> Difference:
-    """Compare two outcomes by the names of pods, in linear time."""
+    """Compare two outcomes by the names of pods, in linear time. Raises InputError if the time of one ran out."""
+    for outcome, which in ((before, "without"), (after, "with")):
+        if TIME_RAN_OUT in outcome.problems:
+            raise InputError(f"{which} the changes: {TIME_RAN_OUT}")
     was, now = before.bound, after.bound
     placed_here = {each.pod for each in before.placements}
     return Difference(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.core.terminal import counted
-from simulator.simulate.outcome import Outcome, Placement
+from simulator.simulate.input.sources import InputError
+from simulator.simulate.outcome import TIME_RAN_OUT, Outcome, Placement
 
 NODES_MAX: Final = 1000
 """More additional nodes are not tried."""
@@ -89,11 +90,12 @@ def nodes_needed(like: str, simulated: Callable[[int], Outcome]) -> NodesNeeded:
 
     In any case every pod is placed with this number, and not with one node less. Cost: about two simulations for each
     binary digit of the number. If none helps, all powers of two up to one node per pod, or `NODES_MAX`, are simulated.
+    Raises InputError if the time of a simulation runs out.
     """
     runs: dict[int, Run] = {}
 
     def fits(added: int) -> bool:
-        runs[added] = _run(added, simulated(added))
+        runs[added] = _run(like, added, simulated(added))
         return runs[added].fits
 
     too_few, enough = -1, 0
@@ -111,7 +113,9 @@ def nodes_needed(like: str, simulated: Callable[[int], Outcome]) -> NodesNeeded:
     return NodesNeeded(like, enough, [runs[each] for each in sorted(runs)])
 
 
-def _run(added: int, outcome: Outcome) -> Run:
+def _run(like: str, added: int, outcome: Outcome) -> Run:
+    if TIME_RAN_OUT in outcome.problems:  # more nodes would seem not to help
+        raise InputError(f"with {counted(added, 'more node')} like {like}: {TIME_RAN_OUT}")
     return Run(
         added,
         len(outcome.placements),

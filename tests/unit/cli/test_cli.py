@@ -485,3 +485,26 @@ def test_the_feature_gates_of_check_config(
     assert cli.main(["check-config", str(config), *flags]) == code
     printed = capsys.readouterr()
     assert (SCORING in printed.out, printed.err) == (is_on, said)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        pytest.param(
+            "--seed=" + 5000 * "9", "from 0 on, with at most 19 digits, got '9999999999999999999…'", id="digits"
+        ),
+        pytest.param(
+            "--scale=job/a=" + 5000 * "9", "from 0 on, with at most 19 digits, got '99", id="digits of a size"
+        ),
+        pytest.param("--seed=x", "--seed: must be a whole number from 0 on, ", id="no number"),
+        pytest.param(
+            "--seeds=1000000000000", "--seeds: must be a number of 1 to 10000, got '1000000000000'", id="seeds"
+        ),
+    ],
+)
+def test_numbers_out_of_range(flag: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["simulate", flag, "file.yaml"])
+
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.cli.closed_pipe import PIPE_CLOSED, until_closed
+from scheduler.cli.closed_pipe import NOT_WRITTEN, PIPE_CLOSED, until_closed
 
 ROOT: Final = Path(__file__).parents[3]
 MAIN: Final = "from kubestow.__main__ import main"
@@ -55,6 +56,36 @@ def test_the_reader_of_the_output_has_gone(program: str, words: list[str], unbuf
     os.close(writer)
 
     assert (ran.returncode, ran.stderr) == (PIPE_CLOSED, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "said"),
+    [
+        pytest.param("version", ">&-", 0, "", id="no output"),
+        pytest.param("version", ">&- 2>&-", 0, "", id="no output and no errors"),
+        pytest.param("queue --server http://127.0.0.1:1", "2>&-", 4, "", id="no errors"),
+        pytest.param("queue --server http://127.0.0.1:1", "<&- >&-", 4, "cannot connect", id="no input and no output"),
+        pytest.param(
+            "version", "> /dev/full", NOT_WRITTEN, "the output cannot be written: No space left", id="a full disk"
+        ),
+        pytest.param(
+            "simulate -o json node.yaml",
+            "> /dev/full",
+            NOT_WRITTEN,
+            "the output cannot be written",
+            id="a large output",
+        ),
+    ],
+)
+def test_the_shell_has_closed_a_stream_or_the_disk_is_full(
+    words: str, redirection: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "node.yaml").write_text(NODE, encoding="utf-8")
+    line = f"{shlex.quote(sys.executable)} -m kubestow {words} {redirection}"
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(["sh", "-c", line], capture_output=True, env=env, cwd=tmp_path, text=True, check=False)
+
+    assert (ran.returncode, said in ran.stderr, "Traceback" in ran.stderr) == (code, True, False), ran.stderr
 
 
 def test_an_error_of_a_socket_is_raised() -> None:

@@ -32,6 +32,25 @@ TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
         pytest.param('{"token": null}', '{"token": "dropped-secret"}', id="JSON stays JSON"),
         pytest.param("client-key-data: QUJD", "client-key-data: dropped-secret", id="a kubeconfig"),
         pytest.param("passwd='a b'", "passwd='dropped-secret'", id="in single quotes"),
+        pytest.param("https://ann:p@w@host/x", "https://dropped-secret@host/x", id="an @ in the password of a URL"),
+        pytest.param('password: "a\\"b c"', 'password: "dropped-secret"', id="a quotation mark in the value"),
+        pytest.param(
+            '{"message": "sent {\\"token\\": \\"a b\\", \\"n\\": 1}"}',
+            '{"message": "sent {\\"token\\": \\"dropped-secret\\", \\"n\\": 1}"}',
+            id="JSON in a text of JSON",
+        ),
+        pytest.param(
+            '{"m": "\\"token\\": 5", "n": 1}', '{"m": "\\"token\\": \\"dropped-secret\\"", "n": 1}', id="no text in it"
+        ),
+        pytest.param(
+            '{"m": "token=abc", "n": 1}', '{"m": "token=dropped-secret", "n": 1}', id="the end of a text of JSON"
+        ),
+        pytest.param('password="abc', 'password="dropped-secret"', id="a value that is cut"),
+        pytest.param('\\"token\\": \\"abc', '\\"token\\": \\"dropped-secret\\"', id="a cut value in a text of JSON"),
+        pytest.param("run --auth-token abc -v 2", "run --auth-token dropped-secret -v 2", id="the value of a flag"),
+        pytest.param("Cookie: session=abc; x", "Cookie: dropped-secret; x", id="a cookie"),
+        pytest.param("passphrase=abc pwd=abc", "passphrase=dropped-secret pwd=dropped-secret", id="other names"),
+        pytest.param("private_key: abc", "private_key: dropped-secret", id="a private key in one line"),
         pytest.param("pod default/web-0 node n1 cpu=4", "pod default/web-0 node n1 cpu=4", id="nothing"),
         pytest.param("https://host/a@b", "https://host/a@b", id="an address without credentials"),
     ],

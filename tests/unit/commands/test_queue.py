@@ -46,11 +46,19 @@ def test_pods_are_in_the_order_of_their_attempts() -> None:
         entry("first", "active", order=[0.0, -5.0, 1.0]),
         entry("now", "in flight"),
         entry("none", "nowhere"),
+        entry("newer", "a place of a newer scheduler"),
     ]
 
     assert names(page(*entries)) == [
         "now", "first", "second", "costly", "backoff-high", "backoff-low", "error", "flushed", "flushed-late", "gated",
+        "newer",
     ]  # fmt: skip
+
+
+def test_pods_in_a_place_of_a_newer_scheduler_are_counted() -> None:
+    found = queue_of(page(entry("a", "active"), entry("b", "held")), WALL_S, namespace="", limit=1)
+
+    assert (found.total, found.counts["active"], found.counts["held"]) == (2, 1, 1)
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -348,6 +348,23 @@ def test_the_controller_of_a_gate_removes_it(gates: tuple[str, ...], move: str, 
     assert (found.verdict, found.move, len(found.fixes), found.node) == ("fitsAfter", move, fixes, "n1")
 
 
+@pytest.mark.parametrize(("gates", "expected"), [
+    pytest.param(
+        ("mine", "other"),
+        "remove the scheduling gate mine; remove the scheduling gate other; request 4 of cpu instead of 9",
+        id="gates without a domain",
+    ),
+    pytest.param(("kueue.x-k8s.io/admission",), "request 4 of cpu instead of 9", id="the gate of a controller"),
+])  # fmt: skip
+def test_each_fix_of_a_gated_pod_that_fits_nowhere_also_removes_its_gates(
+    gates: tuple[str, ...], expected: str
+) -> None:
+    """The rest of a fix alone would leave the pod gated."""
+    found = explained(cluster({"n1": {"cpu": "4"}}, {"p": {"cpu": "9", "gates": gates}}))
+
+    assert (found.code, found.verdict, texts(found)) == ("Gated", "doesNotFit", [expected])
+
+
 def test_a_pod_on_a_node_that_does_not_exist_does_not_run() -> None:
     found = explained(cluster({"n1": {}}, {"p": {"on": "nope"}}))
 

@@ -43,6 +43,13 @@ def test_a_broken_text_is_refused() -> None:
         Cluster().with_yaml("a: [")
 
 
+@pytest.mark.parametrize("text", ["examples/volumes.yaml", "[1]", "3"])
+def test_a_text_without_objects_is_refused(text: str) -> None:
+    """It may be the path of a file."""
+    with pytest.raises(InputError, match="text: document 1: must be an object, got "):
+        Cluster().with_yaml(text)
+
+
 def test_a_node_has_the_extended_resources() -> None:
     (node,) = Cluster().with_node("n", {"cpu": "1", "example.com/gpu": "4"}).inputs
 

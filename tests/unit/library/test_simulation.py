@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import math
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -103,11 +106,105 @@ async def test_a_caller_in_an_event_loop_gets_the_result() -> None:
         pytest.param({"config": {"kind": "Nothing"}}, "apiVersion", id="the configuration"),
         pytest.param({"config": "nowhere.yaml"}, "nowhere.yaml: cannot be read", id="the file of the configuration"),
         pytest.param({"expect_pending": ["b"]}, "no pod default/b is to be scheduled", id="expected pending"),
+        pytest.param({"expect_pending": "default/*"}, "^expect_pending: must be a list of texts, got str", id="a glob"),
+        pytest.param({"drain": "n"}, "^drain: must be a list of texts, got str 'n'", id="the name of a drained node"),
+        pytest.param({"drain": [3]}, "^drain: must be a text, got int 3", id="the number of a node"),
+        pytest.param({"cordon": None}, "^cordon: must be a list of texts, got NoneType", id="no list of nodes"),
+        pytest.param({"seed": "a"}, "^seed: must be a whole number, got str 'a'", id="a text as seed"),
+        pytest.param({"seed": None}, "^seed: must be a whole number, got NoneType", id="a seed that differs"),
+        pytest.param({"seed": -1}, "^seed: must be a whole number from 0 on, got -1", id="a negative seed"),
+        pytest.param({"explain": "no"}, "^explain: must be True or False, got str 'no'", id="a text as a switch"),
+        pytest.param({"validate": 0}, "^validate: must be True or False, got int 0", id="a number as a switch"),
+        pytest.param({"timeout_s": "1"}, "^timeout_s: must be a number of seconds, got str", id="a text as time"),
+        pytest.param({"timeout_s": 0}, "^timeout_s: must be more than 0 seconds, got 0", id="no time"),
+        pytest.param({"timeout_s": math.nan}, "^timeout_s: must be more than 0 seconds, got nan", id="not a number"),
+        pytest.param(
+            {"add_nodes_like": ["n"]}, "^add_nodes_like: must be a dictionary, got list", id="a list of models"
+        ),
+        pytest.param(
+            {"add_nodes_like": {"n": 10**12}},
+            r"^add_nodes_like\['n'\]: must be a whole number from 0 to 1000, got 1000000000000",
+            id="more nodes than the memory has place for",
+        ),
+        pytest.param({"add_nodes_like": {"n": -1}}, "a whole number from 0 to 1000, got -1", id="less than no node"),
+        pytest.param({"add_nodes_like": {"n": 1.5}}, "must be a whole number, got float 1.5", id="half a node"),
+        pytest.param({"scale": ["Job/j"]}, "^scale: must be a dictionary, got list", id="a list of workloads"),
+        pytest.param({"scale": {"Job/j": "2"}}, r"^scale\['Job/j'\]: must be a whole number, got str '2'", id="a size"),
+        pytest.param(
+            {"config": 3}, "^config: must be a path or a dictionary, got int 3", id="a number as configuration"
+        ),
+        pytest.param({"config": {"kind": object}}, "^config: kind: JSON has no value for type", id="a class in it"),
+        pytest.param({"config": ""}, "^config: must not be an empty path", id="an empty path"),
     ],
 )
 def test_wrong_options_are_named(options: Any, message: str) -> None:
-    with pytest.raises((ValueError, kubestow.ConfigErrors, kubestow.InputError), match=message):
+    with pytest.raises((TypeError, ValueError, kubestow.ConfigErrors, kubestow.InputError), match=message):
         kubestow.simulate(NODE, a_pod("a"), **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        pytest.param(3, "^input 2: must be a path or a dictionary, got int 3", id="a number"),
+        pytest.param([a_pod("a")], "^input 2: must be a path or a dictionary, got list", id="a list"),
+        pytest.param(b"dir", "^input 2: must be a path or a dictionary, got bytes", id="bytes"),
+        pytest.param("", "^input 2: must not be an empty path", id="the current directory by mistake"),
+        pytest.param({1: 2}, "^manifest 2: the key 1 must be a text", id="a key that is no text"),
+        pytest.param(
+            {"metadata": {"labels": {"a": b"x"}}},
+            "^manifest 2: metadata.labels.a: JSON has no value for bytes b'x'",
+            id="bytes in a manifest",
+        ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "\ud800"}]}},
+            r"^manifest 2: spec.containers\[0\].name: JSON has no value for str",
+            id="half of a surrogate pair",
+        ),
+        pytest.param({"spec": {"priority": math.nan}}, "spec.priority: JSON has no value for float nan", id="NaN"),
+    ],
+)
+def test_wrong_inputs_are_named(value: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError, kubestow.InputError), match=message):
+        kubestow.simulate(NODE, value)
+
+
+def test_manifests_of_programs_and_of_other_parsers_are_read() -> None:
+    """PyYAML makes dates of times, and a program may build read-only values."""
+    pod = a_pod("a")
+    pod["metadata"]["creationTimestamp"] = datetime(2026, 1, 1, tzinfo=UTC)
+    pod["metadata"]["annotations"] = {"day": date(2026, 1, 1)}
+    pod["spec"]["containers"] = tuple(MappingProxyType(each) for each in pod["spec"]["containers"])
+
+    assert kubestow.simulate(NODE, MappingProxyType(pod)).ok
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda: kubestow.nodes_needed(3, NODE), id="like"),  # type: ignore[arg-type]
+        pytest.param(lambda: kubestow.replay(3), id="recording"),  # type: ignore[arg-type]
+        pytest.param(lambda: kubestow.replay("f", seed="x"), id="seed"),  # type: ignore[arg-type]
+        pytest.param(lambda: kubestow.replay("f", scheduler_names="abc"), id="scheduler_names"),
+        pytest.param(lambda: kubestow.Cluster().with_yaml(b"a: b"), id="text"),  # type: ignore[arg-type]
+        pytest.param(lambda: kubestow.Cluster().with_node(3, {}), id="name"),  # type: ignore[arg-type]
+        pytest.param(lambda: kubestow.Cluster().with_node("n", ["cpu"]), id="allocatable"),  # type: ignore[arg-type]
+    ],
+)
+def test_other_calls_name_the_wrong_argument(call: Callable[[], object], request: pytest.FixtureRequest) -> None:
+    with pytest.raises(TypeError, match=f"^{request.node.callspec.id}: must be "):
+        call()
+
+
+def test_an_ended_time_is_a_problem_and_no_answer_to_a_question() -> None:
+    """Pods that were not tried do not show that more nodes do not help, nor that they are pending as expected."""
+    result = kubestow.simulate(NODE, a_pod("a"), timeout_s=1e-9, expect_pending=["a"])
+
+    assert (result.ok, result.answer.settled) == (False, False)
+    assert result.problems == ["the time ran out before the scheduler had come to rest (--timeout)"]
+    with pytest.raises(kubestow.InputError, match=r"^with 0 more nodes like n: the time ran out .* \(--timeout\)"):
+        kubestow.nodes_needed("n", NODE, a_pod("a"), timeout_s=1e-9)
+    with pytest.raises(kubestow.InputError, match=r"^without the changes: the time ran out "):
+        kubestow.simulate(NODE, a_pod("a"), timeout_s=1e-9, cordon=["n"])
 
 
 def test_the_mistakes_of_all_inputs_are_raised_at_once() -> None:

@@ -152,7 +152,7 @@ async def server() -> AsyncIterator[Server]:
             200,
             "a/b: the cluster has no nodes\nnext step: an administrator changes nodes, volumes, devices or other pods\n\nno fix was found\n",
         ),
-        ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
+        ("/debug/explain/a/c", 404, "there is no pod a/c that has not ended\n"),
         (
             "/debug/explain/a/g?group&output=text",
             200,

@@ -423,6 +423,17 @@ def of_device_kind(kind: str, status: Object | None = None, **spec: Any) -> Obje
                 "exitCode": 1, "message": "s3cret"}}}]}},
             id="the message of an ended container",
         ),
+        pytest.param(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "spec": {
+                    "containers": [{"name": "c", "image": "i"}],
+                    "volumes": [{"name": "v", "gitRepo": {"repository": "https://ann:s3cret@git.example.com/a"}}],
+                },
+            },
+            id="the URL of a git repository",
+        ),
         pytest.param(in_volume("flexVolume", options={"password": "s3cret"}), id="options of a FlexVolume"),
         pytest.param(
             in_volume("csi", volumeHandle="h", volumeAttributes={"csi.storage.k8s.io/a": "s3cret"}),
