@@ -109,16 +109,17 @@ def replay_main(arguments: ReplayArguments) -> int:
     """Replay and print the answer. Return the exit code: 2 if the recording cannot be used."""
     errors = Console(stderr=True)
     try:
+        _check_folder(arguments.html)
         answer = replay_of(arguments, errors)
+        if arguments.output == "json":
+            sys.stdout.buffer.write(as_json(answer))
+        else:
+            ReportConsole().print(as_table(answer))
         if arguments.html:
             _write(arguments.html, as_html(answer))
     except InputError as wrong:
         _print(errors, f"kubestow replay: {wrong}")
         return 2
-    if arguments.output == "json":
-        sys.stdout.buffer.write(as_json(answer))
-    else:
-        ReportConsole().print(as_table(answer))
     for note in notes(answer):
         _print(errors, f"warning: {note}")
     return 0
@@ -184,6 +185,14 @@ def _scheduler_names(arguments: ReplayArguments, history: History) -> tuple[str,
             f"It has pods of {found or 'no scheduler'}; name them by --scheduler-name"
         )
     return names
+
+
+def _check_folder(path: str) -> None:
+    """Raise InputError if the page cannot be written, before a replay that takes minutes."""
+    if path and Path(path).is_dir():
+        raise InputError(f"--html: {path}: is a folder; name a file")
+    if path and not Path(path).parent.is_dir():
+        raise InputError(f"--html: {path}: the folder {Path(path).parent} does not exist")
 
 
 def _write(path: str, page: bytes) -> None:

@@ -79,6 +79,7 @@ def read_history(path: str) -> History:
     reader = RecordingReader(path)
     present: dict[tuple[str, str, str], ObjectEvent] = {}
     pods: dict[str, PodHistory] = {}
+    early: dict[str, list[bytes]] = {}  # a claim may come before its pod: they are watched by different streams
     kinds, count, is_first = set[str](), 0, True
     for event in reader.events():
         if event is None:
@@ -91,11 +92,11 @@ def read_history(path: str) -> History:
             if len(present) > PRESENT_MAX:
                 raise InputError(f"{path}: {event}: the first state has more than {PRESENT_MAX} objects")
         if event.kind == "Pod":
-            _pod(pods, event, is_first=is_first)
+            _pod(pods, event, early, is_first=is_first)
             if len(pods) > PODS_MAX:
                 raise InputError(f"{path}: {event}: the recording has more than {PODS_MAX} pods")
         elif event.kind == "ResourceClaim" and event.type == "ADDED":
-            _claim(pods, event)
+            _claim(pods, event, early)
     return History(reader.header, reader.duration_s, count, reader.is_cut_short, present, pods, frozenset(kinds))
 
 
@@ -106,7 +107,7 @@ def _apply(present: dict[tuple[str, str, str], ObjectEvent], event: ObjectEvent)
         present[event.key] = event
 
 
-def _pod(pods: dict[str, PodHistory], event: ObjectEvent, *, is_first: bool) -> None:
+def _pod(pods: dict[str, PodHistory], event: ObjectEvent, early: dict[str, list[bytes]], *, is_first: bool) -> None:
     pod = pods.get(event.uid)
     if event.type == "DELETED":
         if pod is not None and pod.ended_s is None:
@@ -116,6 +117,7 @@ def _pod(pods: dict[str, PodHistory], event: ObjectEvent, *, is_first: bool) -> 
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if pod is None:
         pod = pods[event.uid] = PodHistory(spec.get("schedulerName") or "default-scheduler", event.at_s)
+        pod.claims += early.pop(event.uid, ())
     if spec.get("nodeName") and pod.bound_s is None:
         pod.bound_s, pod.was_bound = event.at_s, is_first
     if status.get("phase") in {"Succeeded", "Failed"} and pod.ended_s is None:
@@ -124,13 +126,12 @@ def _pod(pods: dict[str, PodHistory], event: ObjectEvent, *, is_first: bool) -> 
         pod.claim_statuses = statuses
 
 
-def _claim(pods: dict[str, PodHistory], event: ObjectEvent) -> None:
+def _claim(pods: dict[str, PodHistory], event: ObjectEvent, early: dict[str, list[bytes]]) -> None:
     obj = event.value()
     if is_made_by_scheduler(obj):
         return
     for uid in pod_owners(obj):
-        if uid in pods:
-            pods[uid].claims.append(event.raw)
+        (pods[uid].claims if uid in pods else early.setdefault(uid, [])).append(event.raw)
 
 
 def pod_owners(obj: Object) -> list[str]:

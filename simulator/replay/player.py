@@ -9,7 +9,7 @@ pods that had a node when the recording began, stay on their recorded nodes and 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ _COPY: Final = "-again-"
 
 @dataclass(slots=True)
 class _Played:
-    """A pod that exists in the replay."""
+    """A pod that exists in the replay, or waits for the end of an earlier pod with its name."""
 
     uid: str
     namespace: str
@@ -63,6 +63,10 @@ class _Played:
     claims: tuple[Key, ...]
     labels: tuple[Object, list[Object]]
     """Labels and gates, as they were written last."""
+    origin: str
+    """The uid of the recorded pod: of a copy that of the pod which arrives again."""
+    made_claims: tuple[bytes, ...] = ()
+    """The claims that arrive with the pod."""
     bound_s: float | None = None
     timer: asyncio.TimerHandle | None = None
     copies: int = 0
@@ -85,6 +89,10 @@ class Player:
     restarts: int = 0
     """Evicted pods that arrived again."""
     _pods: dict[str, _Played] = field(default_factory=dict)
+    _names: dict[tuple[str, str], deque[_Played]] = field(default_factory=dict)
+    """Namespace and name → the pod that has it, and pods that wait for its end, as those of a StatefulSet do."""
+    _copies: dict[str, str] = field(default_factory=dict)
+    """The uid of a recorded pod → that of its copy."""
     _users: Counter[Key] = field(default_factory=Counter)
     """Claims → pods that use them."""
     _leaving: dict[Key, ObjectEvent] = field(default_factory=dict)
@@ -192,9 +200,9 @@ class Player:
 
     def _pod_added(self, event: ObjectEvent) -> None:
         history = self.history.pods[event.uid]
-        if event.uid in self._pods:
+        if (played := self._played(event.uid)) is not None:
             if self._is_free(event.uid):
-                self._relabel(event)
+                self._relabel(played, event)
             return
         obj = event.value()
         if self._is_free(event.uid):
@@ -206,45 +214,74 @@ class Player:
             status = obj.get("status") if history.was_bound else {}
             self._arrive(obj | {"status": status or {}}, None, (), None)
 
-    def _arrive(self, pod: Object, history: PodHistory | None, claims: Iterable[bytes], run_s: float | None) -> None:
+    def _arrive(
+        self,
+        pod: Object,
+        history: PodHistory | None,
+        claims: Iterable[bytes],
+        run_s: float | None,
+        *,
+        origin: str = "",
+        copies: int = 0,
+    ) -> None:
+        """Let the pod arrive, once no earlier pod has its name: here that pod may run longer than in the recording."""
         metadata = pod["metadata"]
-        for raw in claims:
+        used = tuple(dict.fromkeys(_claims_of(pod)))
+        uid, namespace, name = metadata["uid"], metadata["namespace"], metadata["name"]
+        made = tuple(claims)
+        played = _Played(uid, namespace, name, history, pod, run_s, used, _relabelled(pod), origin or uid, made)
+        played.copies = copies
+        self._pods[uid] = played
+        self._users.update(used)
+        waiting = self._names.setdefault((namespace, name), deque())
+        waiting.append(played)
+        if waiting[0] is played:
+            self._put(played)
+
+    def _put(self, played: _Played) -> None:
+        """Create the pod with its claims. Raises Refused."""
+        for raw in played.made_claims:
             claim = msgspec.json.decode(raw)
             with suppress(Refused):
                 self._create({key: value for key, value in claim.items() if key != "status"})
-        used = tuple(dict.fromkeys(_claims_of(pod)))
-        played = _Played(
-            metadata["uid"], metadata["namespace"], metadata["name"], history, pod, run_s, used, _relabelled(pod)
-        )
-        self._pods[played.uid] = played
-        self._users.update(used)
         try:
-            self._create(pod)
+            self._create(_labelled(played.original, played.labels))
         except Refused:
             self._forget(played)
             raise
 
-    def _relabel(self, event: ObjectEvent) -> None:
+    def _put_next(self, played: _Played) -> None:
+        """Create a pod whose name is free now, unless it has ended."""
+        if self._pods.get(played.uid) is played:
+            try:
+                self._put(played)
+            except Refused as why:
+                self.problem(f"Pod {played.namespace}/{played.name}: {why.message}")
+
+    def _played(self, uid: str) -> _Played | None:
+        """Return the recorded pod, or its copy if it was evicted."""
+        return self._pods.get(self._copies.get(uid, uid))
+
+    def _relabel(self, played: _Played, event: ObjectEvent) -> None:
         """Change labels and gates of a pod that had no node in the recording. What comes later is left out."""
-        played, labels = self._pods[event.uid], _relabelled(event.value())
+        labels = _relabelled(event.value())
         bound_s = self.history.pods[event.uid].bound_s
         if labels == played.labels or (bound_s is not None and event.at_s > bound_s):
             return
         played.labels = labels
-        current = self._find(event)
-        if current is None:
+        if self._names[played.namespace, played.name][0] is not played:
+            return  # it is created with them
+        try:
+            current = self.server.get("Pod", played.name, played.namespace)
+        except Refused:
             return
-        labels_now, gates = labels
-        spec = {key: value for key, value in current["spec"].items() if key != "schedulingGates"}
-        if gates:
-            spec["schedulingGates"] = gates
-        self.server.update("Pod", current | {"metadata": current["metadata"] | {"labels": labels_now}, "spec": spec})
+        self.server.update("Pod", _labelled(current, labels))
 
     def _pod_deleted(self, event: ObjectEvent) -> None:
         """End a pod at its recorded time. One that is replayed has a running time instead, if it was ever bound."""
-        played = self._pods.get(event.uid)
+        played = self._played(event.uid)
         if played is not None and (played.history is None or played.history.bound_s is None):
-            self._remove(event.uid)
+            self._remove(played.uid)
 
     def _written(self, type_: str, resource: str, obj: Object) -> None:
         if resource != "pods":
@@ -280,10 +317,9 @@ class Player:
         run_s = self._remaining_s(played)
         if run_s is not None and run_s <= 0:
             return
-        self.restarts += 1
         pod, claims = _copied(played, name, played.copies + 1)
         history = played.history or PodHistory(name, self.at_s, bound_s=self.at_s)
-        asyncio.get_running_loop().call_soon(self._again, pod, history, claims, run_s, played.copies + 1)
+        asyncio.get_running_loop().call_soon(self._again, pod, history, claims, run_s, played)
 
     def _remaining_s(self, played: _Played) -> float | None:
         """Return how much longer the pod would have run; None if until the end."""
@@ -293,16 +329,22 @@ class Player:
         assert played.bound_s is not None
         return None if played.run_s is None else played.run_s - (self.at_s - played.bound_s)
 
-    def _again(self, pod: Object, history: PodHistory, claims: list[bytes], run_s: float | None, copies: int) -> None:
+    def _again(
+        self, pod: Object, history: PodHistory, claims: list[bytes], run_s: float | None, before: _Played
+    ) -> None:
+        if history.bound_s is None and history_ended(history, self.at_s):
+            return
         try:
-            self._arrive(pod, history, claims, run_s)
+            self._arrive(pod, history, claims, run_s, origin=before.origin, copies=before.copies + 1)
         except Refused as why:
             self.problem(f"Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {why.message}")
             return
-        self._pods[pod["metadata"]["uid"]].copies = copies
+        self._copies[before.origin] = pod["metadata"]["uid"]
+        self.restarts += 1
 
     def _forget(self, played: _Played) -> None:
         del self._pods[played.uid]
+        self._copies.pop(played.origin, None)
         if played.timer is not None:
             played.timer.cancel()
         for key in played.claims:
@@ -311,6 +353,18 @@ class Player:
                 del self._users[key]
                 if (event := self._leaving.pop(key, None)) is not None:
                     asyncio.get_running_loop().call_soon(self._delete, event)
+        waiting = self._names[played.namespace, played.name]
+        is_first = waiting[0] is played
+        waiting.remove(played)
+        if not waiting:
+            del self._names[played.namespace, played.name]
+        if is_first:
+            self._clean_up(played)
+            if waiting:
+                asyncio.get_running_loop().call_soon(self._put_next, waiting[0])
+
+    def _clean_up(self, played: _Played) -> None:
+        """Delete the claims of ephemeral volumes, as the garbage collector does."""
         for volume in played.original["spec"].get("volumes") or ():
             if volume.get("ephemeral"):
                 asyncio.get_running_loop().call_soon(self._delete_claim, played, f"{played.name}-{volume['name']}")
@@ -367,6 +421,15 @@ def _relabelled(pod: Object) -> tuple[Object, list[Object]]:
     return dict(pod["metadata"].get("labels") or {}), list(pod["spec"].get("schedulingGates") or ())
 
 
+def _labelled(pod: Object, labels: tuple[Object, list[Object]]) -> Object:
+    """Return the pod with these labels and gates."""
+    texts, gates = labels
+    spec = {key: value for key, value in pod["spec"].items() if key != "schedulingGates"}
+    if gates:
+        spec["schedulingGates"] = gates
+    return pod | {"metadata": pod["metadata"] | {"labels": texts}, "spec": spec}
+
+
 def _claims_of(pod: Object) -> Iterable[Key]:
     namespace = pod["metadata"]["namespace"]
     for volume in pod["spec"].get("volumes") or ():
@@ -411,7 +474,7 @@ def _unbound_volume(volume: Object) -> Object:
 
 def _copied(played: _Played, scheduler_name: str, number: int) -> tuple[Object, list[bytes]]:
     """Return a copy of an evicted pod with another name and uid, and copies of the claims that were made for it."""
-    pod = played.original
+    pod = _labelled(played.original, played.labels)
     base = played.name.partition(_COPY)[0]
     name, uid = f"{base}{_COPY}{number}", f"{played.uid.partition(_COPY)[0]}{_COPY}{number}"
     renamed: dict[str, str] = {}

@@ -19,9 +19,10 @@ from typing import Any, BinaryIO, Final, Literal
 import msgspec
 
 from scheduler import __version__
-from scheduler.api.decode import Broken, ObjectDecoder
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, ObjectDecoder, PartlyReadPod, from_manifest
 from scheduler.api.meta import seconds
-from simulator.replay.reduction import RECORDED
+from simulator.replay.reduction import RECORDED, type_of
 from simulator.simulate.input.sources import InputError
 
 FORMAT_VERSION: Final = 1
@@ -249,6 +250,13 @@ class RecordingReader:
             read = _decoder(kind).decode(raw, version)
             if isinstance(read, Broken):
                 raise self._wrong(number, f"object: {kind} {names.name}: {read.why}")
+            if isinstance(
+                read, PartlyReadPod
+            ):  # the scheduler reads parts of a bound pod; a replay needs the whole pod
+                try:
+                    from_manifest(Pod, msgspec.json.decode(raw))
+                except (msgspec.ValidationError, ValueError) as error:
+                    raise self._wrong(number, f"object: {kind} {names.name}: {error}") from error
         assert event.type != "SYNCED"
         return ObjectEvent(number, event.t, event.type, kind, names.namespace, names.name, names.uid, raw)
 
@@ -258,4 +266,4 @@ class RecordingReader:
 
 @cache
 def _decoder(kind: str) -> ObjectDecoder[Any]:
-    return RECORDED[kind].decoder()
+    return ObjectDecoder(kind, type_of(kind), RECORDED[kind].older)

@@ -75,8 +75,13 @@ def reduced(kind: str, obj: Mapping[str, Any], version: str = "") -> dict[str, A
 @cache
 def _of_kind(kind: str, version: str) -> Reduce:
     spec = RECORDED[kind]
-    wanted: Any = spec.older[version].typ if version in spec.older else _MORE.get(kind, spec.typ)
+    wanted: Any = spec.older[version].typ if version in spec.older else type_of(kind)
     return _of_type(wanted)
+
+
+def type_of(kind: str) -> Any:
+    """Return the type with the fields of a recorded kind, in its newest version."""
+    return _MORE.get(kind, RECORDED[kind].typ)
 
 
 @cache

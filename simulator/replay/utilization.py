@@ -77,7 +77,8 @@ class UseSeries:
 
 @dataclass(slots=True)
 class _Placed:
-    node: str
+    pool: str
+    """The pool of its node when it was bound: the node may be gone when the pod ends."""
     amounts: dict[str, float]
 
 
@@ -138,13 +139,12 @@ class Utilization:
                 self._use(at_s, placed, -1)
         elif placed is None and (node := obj["spec"].get("nodeName")):
             requests = requests_of(from_manifest(Pod, obj))
-            self._pods[uid] = placed = _Placed(node, _in_units(requests) | {PODS: 1.0})
+            self._pods[uid] = placed = _Placed(self._nodes.get(node, ("", {}))[0], _in_units(requests) | {PODS: 1.0})
             self._use(at_s, placed, 1)
 
     def _use(self, at_s: float, placed: _Placed, sign: int) -> None:
-        pool = self._nodes.get(placed.node, ("", {}))[0]
         for name, amount in placed.amounts.items():
-            for each in self._keys("resource", name, pool):
+            for each in self._keys("resource", name, placed.pool):
                 series = self._series(each)
                 series.used.add(at_s, sign * amount)
                 series.observe()

@@ -88,6 +88,19 @@ def test_what_ran_at_first_stays(tmp_path: Path) -> None:
     assert (cpu.used[0], cpu.used[-1], cpu.capacity[0], cpu.peak) == (3, 3, 8, 0.375)
 
 
+def test_a_pool_whose_node_leaves_is_not_used(tmp_path: Path) -> None:
+    """The pod ends after its node. Its use ends in the pool that the node had."""
+    node = a_node("n", pool="gold")
+    answer = replay(history(tmp_path / "a.gz", [
+        (0, "ADDED", node), (0, "ADDED", a_node("m")), (0, "ADDED", a_pod("p", node="n")), SYNCED, (10, "ADDED", a_pod("q", "9")),
+        (500, "DELETED", gone(node)), (540, "DELETED", gone(a_pod("p"))), END,
+    ]), pool_label="pool")  # fmt: skip
+
+    for run in answer.runs:
+        cpu = next(use for use in run.use if (use.name, use.pool) == ("cpu", "gold"))
+        assert (cpu.used[0], cpu.used[-1], cpu.capacity[-1]) == (1, 0, 0)
+
+
 def test_a_pod_whose_node_leaves_arrives_again_with_the_rest_of_its_time(tmp_path: Path) -> None:
     pod = a_pod("p")
     answer = replay(history(tmp_path / "a.gz", [
@@ -97,6 +110,46 @@ def test_a_pod_whose_node_leaves_arrives_again_with_the_rest_of_its_time(tmp_pat
 
     assert times(run_a(answer)) == {"p": (0, "n", 60), "p-again-1": (0, "second", 110)}
     assert run_a(answer).restarted == 1
+
+
+@pytest.mark.parametrize(("events", "expected"), [
+    pytest.param([(10, "ADDED", a_pod("p")), (50, "ADDED", a_node("m")), (60, "DELETED", gone(NODE)), (110, "DELETED", gone(a_pod("p")))],
+        {"p": (0, "n", 60), "p-again-1": (0, "m", 110)}, id="a pod that never had a node leaves as recorded"),
+    pytest.param([(10, "ADDED", a_pod("p")), (60, "DELETED", gone(NODE)), (60, "DELETED", gone(a_pod("p")))], {"p": (0, "n", 60)},
+        id="it leaves with its node"),
+    pytest.param([(10, "ADDED", a_pod("p", schedulingGates=[{"name": "g"}])), (20, "MODIFIED", a_pod("p")), (50, "ADDED", a_node("m")), (60, "DELETED", gone(NODE))],
+        {"p": (0, "n", 60), "p-again-1": (0, "m", None)}, id="gates that were removed stay away"),
+    pytest.param([(10, "ADDED", a_pod("p", node="n")), (60, "DELETED", gone(NODE)), (70, "DELETED", gone(a_pod("p")))],
+        {"p": (0, "n", 60), "p-again-1": (None, "", None)}, id="without another node it waits"),
+])  # fmt: skip
+def test_what_arrives_again(tmp_path: Path, events: list[tuple[float, str, Object | None]], expected: Object) -> None:
+    run = run_a(replay(history(tmp_path / "a.gz", [(0, "ADDED", NODE), SYNCED, *events, END])))
+
+    assert (times(run), run.problems) == (expected, [])
+    assert run.restarted == len(expected) - 1
+
+
+def test_a_pod_waits_for_the_end_of_an_earlier_pod_with_its_name(tmp_path: Path) -> None:
+    """As the pods of a StatefulSet. The first one starts later than in the recording, so its successor arrives later."""
+
+    def named(uid: str, **spec: Any) -> Object:
+        pod = a_pod("web-0", "3", **spec)
+        return pod | {"metadata": pod["metadata"] | {"uid": uid}}
+
+    full = a_pod("full", "3", node="n")
+    gated = named("second", schedulingGates=[{"name": "g"}])
+    answer = replay(history(tmp_path / "a.gz", [
+        (0, "ADDED", NODE), (0, "ADDED", full), SYNCED,
+        (10, "ADDED", named("first")), (10, "MODIFIED", named("first", node="x")), (20, "DELETED", gone(full)),
+        (40, "DELETED", gone(named("first"))), (41, "ADDED", gated), (42, "MODIFIED", named("second")),
+        (43, "MODIFIED", named("second", node="x")), (63, "DELETED", gone(gated)),
+        (64, "ADDED", named("third")), (65, "DELETED", gone(named("third"))), END,
+    ]))  # fmt: skip
+    run = run_a(answer)
+
+    assert run.problems == []
+    found = [[value and round(value) for value in (pod.arrived_s, pod.waited_s, pod.ended_s)] for pod in run.pods]
+    assert found == [[10, 10, 50], [50, 0, 70]]
 
 
 def test_a_preempted_pod_arrives_again(tmp_path: Path) -> None:
@@ -163,7 +216,9 @@ def test_volumes_are_bound_again(tmp_path: Path) -> None:
     assert storage_use.used[-1] == 0, "the volume is deleted with its claim, which waits for its pod"
 
 
-def test_devices_are_allocated_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_early", [False, True])
+def test_devices_are_allocated_again(tmp_path: Path, is_early: bool) -> None:
+    """A claim may come before its pod: the two kinds have different watches."""
     driver, resource = "gpu.example.com", "resource.k8s.io/v1"
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     slice_ = obj(
@@ -201,9 +256,9 @@ def test_devices_are_allocated_again(tmp_path: Path) -> None:
         SYNCED,
     ]
     for name, at in (("a", 10), ("b", 20)):
+        created = [pod(name), claim(name)]
+        events += [(at, "ADDED", each) for each in (reversed(created) if is_early else created)]
         events += [
-            (at, "ADDED", pod(name)),
-            (at, "ADDED", claim(name)),
             (at, "MODIFIED", claim(name, allocation=elsewhere)),
             (at, "MODIFIED", pod(name, node="x")),
         ]

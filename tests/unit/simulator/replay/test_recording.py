@@ -13,7 +13,7 @@ from simulator.replay import history as histories_module
 from simulator.replay.history import History, read_history
 from simulator.replay.recording import LINE_BYTES_MAX, RecordingReader, RecordingWriter
 from simulator.simulate.input.sources import InputError
-from tests.unit.simulator.replay.histories import HEADER, SYNCED, a_node, a_pod, gone, history, lines
+from tests.unit.simulator.replay.histories import HEADER, SYNCED, a_node, a_pod, gone, history, lines, obj
 
 NODE, POD = a_node("n"), a_pod("p")
 
@@ -115,6 +115,9 @@ BEGIN = lines([(0, "ADDED", NODE), SYNCED])
     pytest.param(BEGIN + event(object=pod(metadata={"name": "p", "uid": "u"})), "line 4: object.metadata: Pod must have name, namespace and uid", id="no namespace"),
     pytest.param(BEGIN + event(object=pod(metadata={"name": "p", "namespace": "a"})), "Pod must have name", id="no uid"),
     pytest.param(BEGIN + event(object=pod(spec={"containers": 3})), "line 4: object: Pod p: Expected `array`", id="an unreadable pod"),
+    pytest.param(BEGIN + event(object=a_pod("p", node="n") | {"status": [1]}), "line 4: object: Pod p: Expected `object`", id="an unreadable status of a bound pod"),
+    pytest.param(BEGIN + event(object=obj("CSINode", "n", api="storage.k8s.io/v1", spec={"drivers": [{"name": "d", "topologyKeys": [3]}]})),
+        "line 4: object: CSINode n: Expected `str`, got `int` - at `$.spec.drivers[0].topologyKeys[0]`", id="a field that only controllers read"),
     pytest.param(BEGIN + b'{"t":1,"x":"' + b"a" * LINE_BYTES_MAX + b'"}\n', f"line 4: is longer than {LINE_BYTES_MAX} bytes", id="a huge line"),
 ])  # fmt: skip
 @pytest.mark.parametrize("is_packed", [True, False])

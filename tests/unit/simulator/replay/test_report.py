@@ -162,6 +162,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     pytest.param(["{file}", "--config=a", "--config=b", "--config=c"], 2, "give each of them at most twice", id="three configurations"),
     pytest.param(["{file}", "--config={file}"], 1, "", id="a wrong configuration"),
     pytest.param(["/nowhere"], 2, "kubestow replay: /nowhere: No such file", id="no file"),
+    pytest.param(["{file}", "--html=/nowhere/a.html"], 2, "kubestow replay: --html: /nowhere/a.html: the folder /nowhere does not exist", id="no folder for the page"),
+    pytest.param(["/nowhere", "--html=/"], 2, "kubestow replay: --html: /: is a folder; name a file", id="the page is checked before the replay"),
     pytest.param(["{file}", "--scheduler-name=x"], 2, "no pod of x arrives in the recording", id="no such scheduler"),
 ])  # fmt: skip
 def test_mistakes(
