@@ -201,13 +201,15 @@ class Player:
     def _pod_added(self, event: ObjectEvent) -> None:
         history = self.history.pods[event.uid]
         if (played := self._played(event.uid)) is not None:
-            if self._is_free(event.uid):
+            if history_ended(history, event.at_s):  # it is over, and its object may stay for days
+                self._pod_deleted(event)
+            elif self._is_free(event.uid):
                 self._relabel(played, event)
             return
         obj = event.value()
         if self._is_free(event.uid):
-            if event.uid in self._arrived:
-                return  # it has ended in the replay
+            if event.uid in self._arrived or (history.bound_s is None and history_ended(history, event.at_s)):
+                return  # it has ended in the replay, or never ran
             self._arrived.add(event.uid)
             self._arrive(_unplaced(obj, self.scheduler_names, history), history, history.claims, history.run_s)
         elif obj["spec"].get("nodeName") and not history_ended(history, self.at_s):

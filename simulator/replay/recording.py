@@ -63,10 +63,19 @@ class RecordedEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Names(msgspec.Struct, frozen=True):
+class _Owner(msgspec.Struct, frozen=True):
+    """The fields that every API server requires of a reference to an owner."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class _Names(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    owner_references: tuple[_Owner, ...] | None = None
 
 
 class _Head(msgspec.Struct, frozen=True, rename="camel"):

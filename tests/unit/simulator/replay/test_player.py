@@ -47,7 +47,18 @@ def test_a_pod_runs_as_long_as_it_did_from_its_binding_on(tmp_path: Path) -> Non
     assert "Insufficient cpu" in refused[0].detail
 
 
+def over(pod: Object) -> Object:
+    """A pod of a Job that has succeeded: it uses no node, and it is deleted much later."""
+    return pod | {"status": {"phase": "Succeeded"}}
+
+
 @pytest.mark.parametrize(("events", "expected"), [
+    pytest.param([(10, "ADDED", a_pod("p", "9")), (50, "MODIFIED", over(a_pod("p", "9"))), (900, "DELETED", gone(a_pod("p", "9")))], {"p": (None, "", 50)},
+        id="a pod that never had a node and is over leaves then"),
+    pytest.param([(10, "ADDED", over(a_pod("p")))], {}, id="a pod that is over when it arrives does not arrive"),
+    pytest.param([(10, "ADDED", a_pod("f", "3", scheduler="other", node="n")), (20, "ADDED", a_pod("p", "3")),
+        (70, "MODIFIED", over(a_pod("f", "3", scheduler="other", node="n"))), (900, "DELETED", gone(a_pod("f")))],
+        {"p": (50, "n", None)}, id="a pod of another scheduler that is over uses no node"),
     pytest.param([(10, "ADDED", a_pod("p", "9")), (50, "DELETED", gone(a_pod("p")))], {"p": (None, "", 50)},
         id="a pod that never had a node leaves as recorded"),
     pytest.param([(10, "ADDED", a_pod("p")), (50, "DELETED", gone(a_pod("p")))], {"p": (0, "n", 50)},
@@ -150,6 +161,16 @@ def test_a_pod_waits_for_the_end_of_an_earlier_pod_with_its_name(tmp_path: Path)
     assert run.problems == []
     found = [[value and round(value) for value in (pod.arrived_s, pod.waited_s, pod.ended_s)] for pod in run.pods]
     assert found == [[10, 10, 50], [50, 0, 70]]
+
+
+def test_what_ran_at_first_ends_when_it_is_over(tmp_path: Path) -> None:
+    old = a_pod("old", "3", node="n")
+    answer = replay(history(tmp_path / "a.gz", [
+        (0, "ADDED", NODE), (0, "ADDED", old), (0, "ADDED", a_pod("p", "3")),
+        SYNCED, (30, "MODIFIED", over(old)), (900, "DELETED", gone(old)), END,
+    ]))  # fmt: skip
+
+    assert times(run_a(answer)) == {"p": (30, "n", None)}
 
 
 def test_a_preempted_pod_arrives_again(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ BEGIN = lines([(0, "ADDED", NODE), SYNCED])
     pytest.param(BEGIN + event(object=a_pod("p", node="n") | {"status": [1]}), "line 4: object: Pod p: Expected `object`", id="an unreadable status of a bound pod"),
     pytest.param(BEGIN + event(object=obj("CSINode", "n", api="storage.k8s.io/v1", spec={"drivers": [{"name": "d", "topologyKeys": [3]}]})),
         "line 4: object: CSINode n: Expected `str`, got `int` - at `$.spec.drivers[0].topologyKeys[0]`", id="a field that only controllers read"),
+    pytest.param(BEGIN + event(object=a_pod("p") | {"metadata": POD["metadata"] | {"ownerReferences": [{"kind": "Job", "uid": "1"}]}}),
+        "line 4: object: Object missing required field `name` - at `$.metadata.ownerReferences[", id="an owner without a name"),
     pytest.param(BEGIN + b'{"t":1,"x":"' + b"a" * LINE_BYTES_MAX + b'"}\n', f"line 4: is longer than {LINE_BYTES_MAX} bytes", id="a huge line"),
 ])  # fmt: skip
 @pytest.mark.parametrize("is_packed", [True, False])
