@@ -178,7 +178,7 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """Return differences from the expectation, one sentence each.."""
+        """Return differences from the expectation, one sentence each."""
         late = [] if self.is_settled or self.placed == len(self.placements) else [TIME_RAN_OUT]
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
         abandoned = [f"{pod} is gone: {why}" for pod, why in self.abandoned.items()]
