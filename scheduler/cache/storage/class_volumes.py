@@ -213,33 +213,53 @@ class ClassVolumes(ChangeLog[int]):
     def smallest(
         self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, excluded: Container[str]
     ) -> str | None:
-        """Return the smallest free volume for the claim on this node, except `besides`; None if there is none.
+        """Return the smallest free volume for the claim on this node, except `excluded`; None if there is none.
 
-        Of volumes of equal size, a claim always gets the same one, and different claims preferably get different
-        ones.
+        Of volumes of equal size that any claim could have in place of each other, a claim always gets the same one, and
+        different claims preferably get different ones.
         """
         size = claim.request.nano if claim.request is not None else 0
         best: tuple[int, str] | None = None
+        among: list[tuple[int, str, int]] = []
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
-        # Two schedulers that decide at the same time, or two pods of one burst, should not choose the same of several
-        # equal volumes. The position follows from the claim's uid, so that a repeated attempt makes the same choice.
-        turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
                 volumes = self._sorted.get((group.number, kind))
-                found = (
-                    self._first(volumes, size, turn, requirements=requirements, excluded=excluded) if volumes else None
-                )
-                if found is not None and (best is None or found < best):
-                    best = found
-        return best[1] if best is not None else None
+                found = self._first(volumes, size, requirements=requirements, excluded=excluded) if volumes else None
+                if volumes and found is not None and (best is None or found < best):
+                    best, among = found, volumes
+        return self._alike(among, *best, claim.metadata.uid, excluded) if best is not None else None
+
+    def _alike(
+        self, volumes: list[tuple[int, str, int]], size: int, name: str, uid: str, excluded: Container[str]
+    ) -> str:
+        """Return one of the free volumes that equal this one, by the claim's uid.
+
+        Two schedulers that decide at the same time, or two pods of one burst, should not choose the same of several
+        equal volumes. A repeated attempt makes the same choice. A volume that only looks equal, with more access modes
+        or other labels, may be the only one for the next claim of the pod, so it is no choice.
+        """
+        first = bisect.bisect_left(volumes, (size, "", -1))
+        end = bisect.bisect_left(volumes, (size + 1, "", -1), first)
+        row = volumes[bisect.bisect_left(volumes, (size, name, -1), first, end)][2]
+        labels = self._labels(row)
+        turn = zlib.crc32(uid.encode())
+        for step in range(end - first):
+            _, other, at = volumes[first + (turn + step) % (end - first)]
+            if other not in excluded and (at == row or self._labels(at) == labels):
+                return other
+        return name
+
+    def _labels(self, row: int) -> Mapping[str, str] | None:
+        volume_row = self.rows[row]
+        return None if volume_row is None else volume_row.labels
 
     def smallest_bytes(self, group: NodeGroup, requirements: VolumeRequirements, size: int) -> int:
         """Return the bytes of the smallest free volume of the group, as `fits` chooses them; INT64_MAX if there is none."""
         least = INT64_MAX
         for number, kind in enumerate(self.kinds.contents):
             volumes = self._sorted.get((group.number, number)) if requirements.admits(kind) else None
-            found = self._first(volumes, size, 0, requirements=requirements, excluded=()) if volumes else None
+            found = self._first(volumes, size, requirements=requirements, excluded=()) if volumes else None
             if found is not None:
                 least = min(least, int64(found[0], _NANO))
         return least
@@ -261,27 +281,15 @@ class ClassVolumes(ChangeLog[int]):
         self,
         volumes: list[tuple[int, str, int]],
         size: int,
-        turn: int,
         *,
         requirements: VolumeRequirements,
         excluded: Container[str],
     ) -> tuple[int, str] | None:
-        """Return the first matching volume.
-
-        Among equal sizes, the search starts at a position that depends on the claim.
-        """
-        at = bisect.bisect_left(volumes, (size, "", -1))
-        # The list is sorted by size and name. The outer loop goes from size to size, and the inner one from the
-        # claim's position round all volumes of this size.
-        while at < len(volumes):
-            found_size = volumes[at][0]
-            end = bisect.bisect_left(volumes, (found_size + 1, "", -1), at)
-            many = end - at
-            for step in range(many):
-                _, name, row = volumes[at + (turn + step) % many]
-                if name not in excluded and self.is_selected(requirements, row):
-                    return found_size, name
-            at = end
+        """Return size and name of the first matching volume."""
+        for at in range(bisect.bisect_left(volumes, (size, "", -1)), len(volumes)):
+            found_size, name, row = volumes[at]
+            if name not in excluded and self.is_selected(requirements, row):
+                return found_size, name
         return None
 
     def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -203,3 +204,16 @@ CLASS_GONE = Drawn(
     ],
 )
 """Each claim finds the volume if it is alone. Together one must be provisioned, and its class does not exist."""
+EQUAL_SIZES = dataclasses.replace(
+    CLASS_GONE,
+    volumes=[
+        _simple(0, "2G", "", ("ReadWriteOnce",)),
+        _simple(1, "2G", "", ("ReadWriteOnce", "ReadOnlyMany")),
+        _simple(2, "2G", "", ("ReadWriteOnce",)),
+    ],
+    delayed=[
+        named(a_claim("c", "1G", "x").typed(), "c0", None),
+        named(a_claim("c", "1G", "x").modes("ReadWriteOnce", "ReadOnlyMany").typed(), "c1", None),
+    ],
+)
+"""The first claim may have each of the volumes, but the second one only that with more access modes."""

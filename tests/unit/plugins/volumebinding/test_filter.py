@@ -17,7 +17,7 @@ from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
 from simulator.builders.core import pod
 from tests.examples import examples
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.plugins.volumebinding.drawn_worlds import CLASS_GONE, Case, Drawn, drawn, outcome
+from tests.unit.plugins.volumebinding.drawn_worlds import CLASS_GONE, EQUAL_SIZES, Case, Drawn, drawn, outcome
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,
     BND,
@@ -264,6 +264,7 @@ def test_entangled_claims_say_why_as_upstream_does() -> None:
 
 
 @example(CLASS_GONE)
+@example(EQUAL_SIZES)
 @settings(max_examples=examples(250))
 @given(drawn())
 def test_all_nodes_at_once_are_each_of_them(world: Drawn) -> None:
