@@ -75,8 +75,8 @@ def _largest(
     return largest
 
 
-def _of_any_size(rows: ClassVolumes, shelf: list[tuple[int, str, int]], _: int, turn: int, **rest: Any) -> Any:
-    return _first(rows, shelf, 0, turn, **rest)
+def _of_any_size(rows: ClassVolumes, shelf: list[tuple[int, str, int]], _: int, **rest: Any) -> Any:
+    return _first(rows, shelf, 0, **rest)
 
 
 def _free(
