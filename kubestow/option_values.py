@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.simulate.planning.nodes_needed import NODES_MAX
 
-__all__ = ["amounts", "node_counts", "path", "seconds", "switch", "text", "texts", "whole"]
+__all__ = ["amounts", "integer", "node_counts", "path", "seconds", "switch", "text", "texts", "whole"]
 
 
 def text(option: str, value: object) -> str:
@@ -37,14 +37,19 @@ def switch(option: str, value: object) -> bool:
     return value
 
 
-def whole(option: str, value: Any, *, most: int | None = None) -> int:
-    """Return a whole number from 0 on. Raises TypeError, or ValueError for a number that is out of range."""
+def integer(option: str, value: Any) -> int:
+    """Return a whole number. Raises TypeError, also for True and False."""
     if isinstance(value, bool):
         raise _wrong(option, "must be a whole number", value)
     try:
-        number = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise _wrong(option, "must be a whole number", value) from None
+
+
+def whole(option: str, value: Any, *, most: int | None = None) -> int:
+    """Return a whole number from 0 on. Raises TypeError, or ValueError for a number that is out of range."""
+    number = integer(option, value)
     if number < 0 or (most is not None and number > most):
         allowed = "from 0 on" if most is None else f"from 0 to {most}"
         raise ValueError(f"{option}: must be a whole number {allowed}, got {number}")

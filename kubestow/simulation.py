@@ -6,14 +6,13 @@ import asyncio
 import itertools
 import json
 import logging
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 import structlog
 
@@ -164,7 +163,9 @@ class _SimulatedCluster:
             option_values.node_counts("add_nodes_like", add_nodes_like),
             option_values.texts("drain", drain),
             option_values.texts("cordon", cordon),
-            tuple(Scale.of(workload, _pods_of(workload, count)) for workload, count in sizes),
+            tuple(
+                Scale.of(workload, option_values.integer(f"scale[{workload!r}]", count)) for workload, count in sizes
+            ),
         )
         level: Level = "strict" if option_values.switch("validate", validate) else "ignore"
         self._objects = _objects(inputs, level, version)
@@ -236,13 +237,6 @@ def replay(
 def _check_version(version: str) -> None:
     if version not in VERSIONS:
         raise ValueError(f"version: {version!r} is unknown; expected one of {', '.join(VERSIONS)}")
-
-
-def _pods_of(workload: str, count: object) -> int:
-    """Return a number of pods, which `Scale` checks. Raises TypeError for another type."""
-    if isinstance(count, bool) or not isinstance(count, SupportsIndex):
-        raise TypeError(f"scale[{workload!r}]: must be a whole number, got {type(count).__name__} {count!r}")
-    return operator.index(count)
 
 
 def _configuration(

@@ -17,9 +17,9 @@ USAGE_EXIT_CODE: Final = 3
 """The exit code of wrong usage: 2 means that the pod does not fit."""
 REPLICAS_MAX: Final = 1000
 NODES_MAX: Final = 100
+"""Both are the scheduler's limits, repeated here because kubectl's plugin does not have its modules."""
 _DIGITS_MAX: Final = 19
 """Digits of a number of 64 bits."""
-"""Both are the scheduler's limits, repeated here because kubectl's plugin does not have its modules."""
 _EXIT_CODES: Final = """\
 exit codes:
   0    the pods fit, or are on nodes already

@@ -177,9 +177,14 @@ class Outcome:
         return sum(1 for each in self.placements if each.node)
 
     @property
+    def is_cut_short(self) -> bool:
+        """Whether the time ran out while pods had no node: what it says about them is no answer."""
+        return not self.is_settled and self.placed != len(self.placements)
+
+    @property
     def problems(self) -> list[str]:
         """Return differences from the expectation, one sentence each."""
-        late = [] if self.is_settled or self.placed == len(self.placements) else [TIME_RAN_OUT]
+        late = [TIME_RAN_OUT] if self.is_cut_short else []
         refused = [f"{each.workload} has no new pods: {each.refused}" for each in self.workloads if each.refused]
         abandoned = [f"{pod} is gone: {why}" for pod, why in self.abandoned.items()]
         empty = [NOTHING_TO_PLACE] if self.is_empty else []

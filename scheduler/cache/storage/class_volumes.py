@@ -219,7 +219,7 @@ class ClassVolumes(ChangeLog[int]):
         different claims preferably get different ones.
         """
         size = claim.request.nano if claim.request is not None else 0
-        best: tuple[int, str] | None = None
+        best: tuple[int, str, int] | None = None
         among: list[tuple[int, str, int]] = []
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
         for group in self.groups.of(slot):
@@ -228,27 +228,27 @@ class ClassVolumes(ChangeLog[int]):
                 found = self._first(volumes, size, requirements=requirements, excluded=excluded) if volumes else None
                 if volumes and found is not None and (best is None or found < best):
                     best, among = found, volumes
-        return self._alike(among, *best, claim.metadata.uid, excluded) if best is not None else None
+        return self._alike(among, best, claim.metadata.uid, excluded) if best is not None else None
 
     def _alike(
-        self, volumes: list[tuple[int, str, int]], size: int, name: str, uid: str, excluded: Container[str]
+        self, volumes: list[tuple[int, str, int]], found: tuple[int, str, int], uid: str, excluded: Container[str]
     ) -> str:
-        """Return one of the free volumes that equal this one, by the claim's uid.
+        """Return one of the free volumes that equal the found one, by the claim's uid.
 
         Two schedulers that decide at the same time, or two pods of one burst, should not choose the same of several
         equal volumes. A repeated attempt makes the same choice. A volume that only looks equal, with more access modes
         or other labels, may be the only one for the next claim of the pod, so it is no choice.
         """
+        size, _, found_row = found
         first = bisect.bisect_left(volumes, (size, "", -1))
-        end = bisect.bisect_left(volumes, (size + 1, "", -1), first)
-        row = volumes[bisect.bisect_left(volumes, (size, name, -1), first, end)][2]
-        labels = self._labels(row)
-        turn = zlib.crc32(uid.encode())
-        for step in range(end - first):
-            _, other, at = volumes[first + (turn + step) % (end - first)]
-            if other not in excluded and (at == row or self._labels(at) == labels):
-                return other
-        return name
+        many = bisect.bisect_left(volumes, (size + 1, "", -1), first) - first
+        labels, turn = self._labels(found_row), zlib.crc32(uid.encode())
+        in_turn = (volumes[first + (turn + step) % many] for step in range(many))
+        return next(
+            name
+            for _, name, row in in_turn
+            if name not in excluded and (row == found_row or self._labels(row) == labels)
+        )
 
     def _labels(self, row: int) -> Mapping[str, str] | None:
         volume_row = self.rows[row]
@@ -284,12 +284,12 @@ class ClassVolumes(ChangeLog[int]):
         *,
         requirements: VolumeRequirements,
         excluded: Container[str],
-    ) -> tuple[int, str] | None:
-        """Return size and name of the first matching volume."""
+    ) -> tuple[int, str, int] | None:
+        """Return size, name and row of the first matching volume."""
         for at in range(bisect.bisect_left(volumes, (size, "", -1)), len(volumes)):
-            found_size, name, row = volumes[at]
+            _, name, row = volumes[at]
             if name not in excluded and self.is_selected(requirements, row):
-                return found_size, name
+                return volumes[at]
         return None
 
     def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:

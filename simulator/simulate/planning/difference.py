@@ -56,7 +56,7 @@ class Difference:
 def difference(changes: Sequence[str], before: Outcome, after: Outcome) -> Difference:
     """Compare two outcomes by the names of pods, in linear time. Raises InputError if the time of one ran out."""
     for outcome, which in ((before, "without"), (after, "with")):
-        if TIME_RAN_OUT in outcome.problems:
+        if outcome.is_cut_short:
             raise InputError(f"{which} the changes: {TIME_RAN_OUT}")
     was, now = before.bound, after.bound
     placed_here = {each.pod for each in before.placements}

@@ -114,7 +114,7 @@ def nodes_needed(like: str, simulated: Callable[[int], Outcome]) -> NodesNeeded:
 
 
 def _run(like: str, added: int, outcome: Outcome) -> Run:
-    if TIME_RAN_OUT in outcome.problems:  # more nodes would seem not to help
+    if outcome.is_cut_short:  # more nodes would seem not to help
         raise InputError(f"with {counted(added, 'more node')} like {like}: {TIME_RAN_OUT}")
     return Run(
         added,
