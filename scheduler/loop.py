@@ -361,8 +361,8 @@ class SchedulingLoop:
                 self._queue.fair_share.clear(outcome.assumed)
                 # The pod holds its node by assumption now. A nomination to another node ends, and that node is free for other pods.
                 nominated_to = self._queue.nominator.delete(outcome.assumed)
-                if nominated_to not in {None, outcome.assumed.node_name}:
-                    self._queue.nomination_ended(outcome.assumed)
+                if nominated_to is not None and nominated_to != outcome.assumed.node_name:
+                    self._queue.nomination_ended(outcome.assumed, nominated_to)
                 self._parts.binder.start(
                     Binding(
                         queued=queued,

@@ -46,6 +46,8 @@ _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 MOVED_AT_ONCE: Final = 500
 """Pods that one call moves. An event may wake tens of thousands, for example all pods of a large group."""
 _LEFT_ALONE: Final = frozenset({Place.GATED, Place.ERROR_BACKOFF})
+_GIVES_BACK: Final = frozenset({Action.UPDATE_POD_LABEL, Action.UPDATE_POD_SCALE_DOWN})
+"""What may change of a nominated pod so that another pod fits its node."""
 
 
 class SchedulingQueue:
@@ -128,9 +130,12 @@ class SchedulingQueue:
                 self.places.replace(queued, new)
                 if queued.place in IN_POOL:
                     self._wake_by_own_change(queued, old, new)
+        now = {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}
         for node_name in dict.fromkeys(before):
-            if node_name and node_name not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
+            if node_name and node_name not in now:
                 self.nomination_ended(old, node_name)
+            elif node_name:
+                self.nominated_pod_changed(old, new, node_name)
 
     def delete(self, info: PodInfo) -> None:
         """Remove a deleted pod without a node (§1.13). If it is in flight, its attempt must still call `done`."""
@@ -436,6 +441,11 @@ class SchedulingQueue:
             if strategy is not QueueingStrategy.SKIP and self.places.enter_by(queued, strategy, event.label):
                 self._on_ready()
                 return
+
+    def nominated_pod_changed(self, old: PodInfo, new: PodInfo, node_name: str) -> None:
+        """Wake pods as after a nomination if the pod requests less now, or selectors may no longer match it."""
+        if any(event.action in _GIVES_BACK for event in pod_changes(old, new)):
+            self.nomination_ended(old, node_name, wakes_itself=False)
 
     def nomination_ended(self, info: PodInfo, node_name: str = "", *, wakes_itself: bool = True) -> None:
         """Wake pods of lower or equal priority after a nomination: for them a pod has left that node.

@@ -189,9 +189,10 @@ class PodHandlers:
     def _foreign(self, old: Pod | None, new: Pod) -> None:
         node_name = new.status.nominated_node_name
         if node_name:
-            ended = self._queue.nominator.add_foreign(self._info(new), node_name)
-            if ended is None and old is not None and _is_relabelled_nomination(old, new):
-                ended = self._info(old)
+            info = self._info(new)
+            ended = self._queue.nominator.add_foreign(info, node_name)
+            if old is not None and old.status.nominated_node_name == node_name:
+                self._queue.nominated_pod_changed(self._info(old), info, node_name)
         else:
             ended = self._queue.nominator.remove_foreign(new.metadata.uid)
         self._nomination_ended(ended)
@@ -257,12 +258,6 @@ class PodHandlers:
         )
         if not pod.node_name and self._queue.owns(shown) and not self._is_binding(pod.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
-
-
-def _is_relabelled_nomination(old: Pod, new: Pod) -> bool:
-    """Return whether the labels changed and the node did not: selectors may no longer match the nominated pod."""
-    is_there_still = old.status.nominated_node_name == new.status.nominated_node_name
-    return is_there_still and old.metadata.labels != new.metadata.labels
 
 
 def _unread(pod: Pod) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from scheduler.config.types import KubeSchedulerProfile
 from tests.examples import SLOW_SHARE, examples
@@ -85,6 +85,8 @@ async def look(sched: SchedulerHarness, there: list[Thing], wants: dict[str, Any
 
 
 START: Final = _node("n1", "4", "110", "2")
+HALF_LEFT: Final = (START, _there("q", "n1", _requests("1", "")), _nominated("u", "n1", "2"))
+"""A nominated pod of another scheduler takes half of the node."""
 SHARED: Final = (START, _there("s", "n1", _requests("2", "")), _there("q", "n1", _requests("2", "")))
 """Two pods use the node, a more important one and one that may be evicted."""
 
@@ -96,6 +98,13 @@ SHARED: Final = (START, _there("s", "n1", _requests("2", "")), _there("q", "n1",
     there=st.lists(st.one_of(nodes, pods, pods, nominees), max_size=6),
     wants=st.builds(lambda spec, more: {**spec, **more}, requests, waiting),
     then=st.lists(things, min_size=1, max_size=6),
+)
+@example(
+    one=DEFAULT,
+    start=HALF_LEFT,
+    there=[],
+    wants={**_requests("2", "1"), "priority": 0, "preemptionPolicy": "PreemptLowerPriority"},
+    then=[_nominated("u", "n1", "1")],
 )
 async def test_a_waiting_pod_would_be_refused(
     one: KubeSchedulerProfile, start: tuple[Thing, ...], there: list[Thing], wants: dict[str, Any], then: list[Thing]
