@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -130,9 +131,19 @@ async def count_pods(http: ClientSession, prefix: str) -> int:
 
 async def count_events(http: ClientSession, reason: str, prefix: str) -> int:
     """How many events with this reason the pods with this name prefix got."""
+    return len(await events(http, reason, prefix))
+
+
+async def events(http: ClientSession, reason: str, prefix: str) -> list[float]:
+    """When each event with this reason of the pods with this name prefix was stored, in whole seconds since the epoch."""
     path = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
     kind = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     async with http.get(path, params={"fieldSelector": f"reason={reason}"}, headers={"Accept": kind}) as answer:
         answer.raise_for_status()
         items = (await answer.json())["items"] or ()
-    return sum(item["metadata"]["name"].startswith(prefix) for item in items)
+    found = [item["metadata"] for item in items]
+    return [
+        datetime.fromisoformat(seen["creationTimestamp"]).timestamp()
+        for seen in found
+        if seen["name"].startswith(prefix)
+    ]

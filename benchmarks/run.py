@@ -73,6 +73,10 @@ class Result:
     kubernetes: str = VERSION
     """Version of the control plane and of kube-scheduler."""
     scheduled_events: int = 0
+    began_at: float = 0.0
+    """Seconds since the epoch."""
+    last_event_s: float = 0.0
+    """Until the last Scheduled event was stored, rounded up to the second of the server's clock."""
     broken_rules: int = 0
     """Apps whose pods are not where their rules want them, and claims and volumes that are not as they should be: with
     any, the row is worth nothing."""
@@ -110,7 +114,7 @@ class Result:
         return (
             f"{self.competitor}: {self.bound} {f'of {self.asked} ' if self.is_cut else ''}pods in {self.seconds:.1f} s, "
             f"{self.pods_per_s:.0f} pods/s, {self.cpu_ms_per_pod:.2f} ms CPU per pod, "
-            f"{self.scheduled_events} Scheduled events, other processes used {self.foreign_cores:.1f} cores"
+            f"{self.scheduled_events} Scheduled events within {self.last_event_s:.0f} s, other processes used {self.foreign_cores:.1f} cores"
             + (f", {self.evicted} evicted" if self.evicted else "")
             + (f", all nominated after {self.nominated_s:.2f} s" if self.nominated_s else "")
             + (f", {self.failed_events} FailedScheduling events" if self.failed_events else "")
@@ -146,7 +150,9 @@ class Run:
             wrong += await deviceload.broken_rules(http, self._workload, names=names, node_of=node_of)
             for line in wrong[:10]:
                 print(line, file=sys.stderr)
-            result.scheduled_events = await load.count_events(http, "Scheduled", prefix)
+            stored = await load.events(http, "Scheduled", prefix)
+            result.scheduled_events = len(stored)
+            result.last_event_s = max(stored, default=result.began_at) + 1 - result.began_at
             result.failed_events = await load.count_events(http, "FailedScheduling", prefix)
             if self._workload.name in PREEMPTIONS:
                 result.evicted = len(standing) - await load.count_pods(http, f"{prefix}low-")
@@ -228,6 +234,7 @@ def summed_up(
     foreign_s = meter.cpu_s("machine", begin, end) - meter.cpu_s("benchmark", begin, end)
     result = Result(
         competitor=name,
+        began_at=time.time() - (time.monotonic() - begin),
         bound=len(counted),
         seconds=end - begin,
         pods_per_s=len(counted) / (end - begin) if counted else 0.0,

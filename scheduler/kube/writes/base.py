@@ -38,6 +38,11 @@ def always() -> bool:
     return True
 
 
+def never() -> bool:
+    """Return False: such a request gives way to no other."""
+    return False
+
+
 class Sender:
     """Base of all writers.
 
@@ -52,7 +57,7 @@ class Sender:
         self._throttle = throttle
         self._clock = clock
         self.may_write = may_write
-        self._requests_in_flight = RequestsInFlight()
+        self._requests_in_flight = RequestsInFlight(clock)
 
     async def read(self, path: str, accept: str = JSON) -> bytes | None:
         """Read from the server's storage instead of its cache; None if the object is gone."""
