@@ -148,20 +148,31 @@ class QueueingHints:
         self.metrics.hint(registration.plugin, event.label, label, self.clock.now() - began)
         return answer is Hint.QUEUE
 
-    def evaluate(
-        self, queued: QueuedPodInfo, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
+    def evaluate(  # noqa: PLR0913 (each by its name)
+        self,
+        queued: QueuedPodInfo,
+        event: ClusterEvent,
+        old: object,
+        new: object,
+        *,
+        is_blurred: bool = False,
+        best: QueueingStrategy = QueueingStrategy.SKIP,
+        without: str = "",
     ) -> QueueingStrategy:
-        """Return the strategy of this event for one pod. Hints of a blurred event count as QUEUE, without a call."""
+        """Return the strategy of this event for one pod. Hints of a blurred event count as QUEUE, without a call.
+
+        `best` is what the hints of the plugin `without` have given already.
+        """
         rejecters = queued.rejecters
         if not rejecters:
             return QueueingStrategy.AFTER_BACKOFF
         if event.is_wildcard:
             return QueueingStrategy.AFTER_BACKOFF if is_addressed(queued, new) else QueueingStrategy.SKIP
-        best = QueueingStrategy.SKIP
         for registration in self.of(event):
-            if registration.plugin not in rejecters or registration.profile != queued.profile:
+            plugin = registration.plugin
+            if plugin not in rejecters or plugin == without or registration.profile != queued.profile:
                 continue
-            possible = strategy_for(queued, registration.plugin)
+            possible = strategy_for(queued, plugin)
             if possible <= best:
                 continue
             if is_blurred or self.says_queue(registration, event, queued.info, old=old, new=new):

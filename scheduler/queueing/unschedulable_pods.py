@@ -373,7 +373,8 @@ class UnschedulablePods:
         for queued in candidates:
             strategy = by_gate.get(queued.uid, QueueingStrategy.SKIP)
             if len(queued.rejecters) > 1 and (concerns is None or concerns(queued.info)):
-                strategy = self._hints.evaluate(queued, queueing_event.event, queueing_event.old, queueing_event.new)
+                event, old, new = queueing_event.event, queueing_event.old, queueing_event.new
+                strategy = self._hints.evaluate(queued, event, old, new, best=strategy, without=gate[1])
             if strategy is not QueueingStrategy.SKIP:
                 woken.append((queued, strategy))
         return woken

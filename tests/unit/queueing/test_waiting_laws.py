@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import event as noted, given, settings, strategies as st
+from hypothesis import event as noted, example, given, settings, strategies as st
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, UPDATE, Action, ClusterEvent, Resource
@@ -244,8 +244,23 @@ steps = st.one_of(
 )
 
 
+NONE = dict.fromkeys(PLUGINS, ())
+ONE_WITH_TOPICS = {**NONE, "A": (EventHint(ASSIGNED_POD_DELETE, hint, shape, Topics(letters, about)),)}
+
+
+def gated_and_pending(pool: Pool) -> None:
+    """A pod that its gate and another plugin left waiting: the gate's hint is called once."""
+    info = {"wants": "a", "priority": 0, "scheduler": OURS}
+    pool.put("a", info, plugins=set(), pending={"A", "B"}, gate="A")
+
+
+def a_pod_leaves(pool: Pool) -> None:
+    pool.happen(ASSIGNED_POD_DELETE, None, "a", 1)
+
+
 @settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
+@example(ours=ONE_WITH_TOPICS, others=NONE, history=[gated_and_pending, a_pod_leaves])
 def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
     """70: events wake the pods that the rule of their profile wakes. The index is empty once all pods are gone."""
     pool = Pool(ours, others)
