@@ -21,12 +21,13 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.core.terminal import counted
-from simulator.simulate.input import schema, validation
+from simulator.simulate.input import schema
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
 from simulator.simulate.input.json_values import as_json_value
+from simulator.simulate.input.rules import validation
 from simulator.simulate.input.rules.server import ServerRules
+from simulator.simulate.input.rules.validation import Level
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
-from simulator.simulate.input.validation import Level
 
 __all__ = ["SERVER_FIELDS", "Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 
