@@ -33,6 +33,8 @@ _NO_CHANGES: Final = frozenset({"events", "leases"})
 _REFUSALS: Final = frozenset({"Unschedulable", "SchedulerError"})
 """Reasons of the condition PodScheduled that are an answer."""
 _EXAMPLES: Final = 5
+TIME_IS_OVER: Final = "the time ran out (--timeout)"
+"""Why a controller creates no pod any more."""
 TIME_RAN_OUT: Final = "the time ran out before the scheduler had come to rest (--timeout)"
 NOTHING_TO_PLACE: Final = "nothing to place: the input has no pod without a node for this scheduler"
 FEW: Final = 100
@@ -178,8 +180,9 @@ class Outcome:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the time ran out while pods had no node: what it says about them is no answer."""
-        return not self.is_settled and self.placed != len(self.placements)
+        """Whether the time ran out while pods had no node or did not exist: what it says about them is no answer."""
+        is_all_placed = self.placed == len(self.placements) and not any(each.refused for each in self.workloads)
+        return not self.is_settled and not is_all_placed
 
     @property
     def problems(self) -> list[str]:
