@@ -168,9 +168,10 @@ class Utilization:
         if (before := self._slices.pop(name, None)) is not None:
             self._change_slices(at_s, before, name, None)
         if not is_gone:
-            spec = obj["spec"]
-            place = self._slices[name] = spec["driver"], spec["pool"]["name"]
-            counts = int(spec["pool"].get("generation", 0)), len(spec.get("devices") or ())
+            spec = obj.get("spec") or {}
+            pool = spec.get("pool") or {}
+            place = self._slices[name] = spec.get("driver", ""), pool.get("name", "")
+            counts = int(pool.get("generation", 0)), len(spec.get("devices") or ())
             self._change_slices(at_s, place, name, counts)
 
     def _change_slices(self, at_s: float, place: tuple[str, str], name: str, counts: tuple[int, int] | None) -> None:
@@ -188,7 +189,7 @@ class Utilization:
         key = f"{metadata.get('namespace', '')}/{metadata['name']}"
         allocation = None if is_gone else (obj.get("status") or {}).get("allocation")
         results = ((allocation or {}).get("devices") or {}).get("results") or ()
-        devices = [(str(each["driver"]), str(each["pool"])) for each in results if not each.get("adminAccess")]
+        devices = [(each.get("driver", ""), each.get("pool", "")) for each in results if not each.get("adminAccess")]
         before = self._claims.pop(key, [])
         if devices:
             self._claims[key] = devices

@@ -228,6 +228,8 @@ _REFUSED: Final = (
          ('spec.tolerations[0].operator: Invalid value: "b": value must be empty when `operator` is \'Exists\'',)),
     ManifestCase("a gate twice", pod(schedulingGates=[{"name": "a.b/c"}, {"name": "a.b/c"}]),
          ("spec.schedulingGates[1]", "Duplicate value"), ("spec.schedulingGates[1]", "Duplicate value")),
+    ManifestCase("a gate whose name is no label key", pod(schedulingGates=[{"name": "a b"}]),
+         ('spec.schedulingGates[0]: Invalid value: "a b": name part must consist of',)),
     ManifestCase("a node and a gate", pod(schedulingGates=[{"name": "a.b/c"}], nodeName="node"),
          ("spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",)),
     ManifestCase("a selector that is no condition", selecting("1 + 1"),
