@@ -23,6 +23,7 @@ from simulator.apiserver.registry import Registry
 from simulator.apiserver.requests import UNKNOWN, Caller
 from simulator.apiserver.resources import DEVICES, LIKE_1_36, ApiResource, Served
 from simulator.apiserver.reviews import People
+from simulator.apiserver.status import Refused
 from simulator.apiserver.storage import Backup, Entry, Storage, Subscriber
 
 Object: TypeAlias = dict[str, Any]
@@ -162,6 +163,13 @@ class ApiServer:
         """Return a copy of one object. Raises 404."""
         resource = self._served.named(kind_or_resource)
         return _plain(self._registry.entry(resource, namespace, name))
+
+    def find(self, kind_or_resource: str, name: str, namespace: str = "") -> Object | None:
+        """Return a copy of one object; None if there is none."""
+        try:
+            return self.get(kind_or_resource, name, namespace)
+        except Refused:
+            return None
 
     def list(
         self, kind_or_resource: str, namespace: str = "", *, label_selector: str = "", field_selector: str = ""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM
 from simulator.replay.recording import ObjectEvent, RecordingHeader, RecordingReader
 from simulator.simulate.input.sources import InputError
+from simulator.workloads.pods import controller_of
 
 Object = dict[str, Any]
 
@@ -143,7 +144,8 @@ def _pod(pods: dict[str, PodHistory], event: ObjectEvent, early: dict[str, list[
     if pod is None:
         pod = pods[event.uid] = PodHistory(spec.get("schedulerName") or "default-scheduler", event.at_s)
         pod.claims += early.pop(event.uid, ())
-        pod.controller = sys.intern(_controller_of(obj))
+        if (controller := controller_of(obj)) is not None:
+            pod.controller = sys.intern(controller["uid"])
     if spec.get("nodeName") and pod.bound_s is None:
         pod.bound_s, pod.was_bound, pod.node = event.at_s, is_first, sys.intern(spec["nodeName"])
     phase, is_deleting = status.get("phase"), obj["metadata"].get("deletionTimestamp") is not None
@@ -161,12 +163,6 @@ def _claim(pods: dict[str, PodHistory], event: ObjectEvent, early: dict[str, lis
         return
     for uid in pod_owners(obj):
         (pods[uid].claims if uid in pods else early.setdefault(uid, [])).append(event.raw)
-
-
-def _controller_of(pod: Object) -> str:
-    """Return the uid of the pod's controller; "" without one."""
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return next((str(each["uid"]) for each in owners if each.get("controller")), "")
 
 
 def pod_owners(obj: Object) -> list[str]:

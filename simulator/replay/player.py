@@ -274,11 +274,8 @@ class Player:
         played.labels = labels
         if self._names[played.namespace, played.name][0] is not played:
             return  # it is created with them
-        try:
-            current = self.server.get("Pod", played.name, played.namespace)
-        except Refused:
-            return
-        self.server.update("Pod", _labelled(current, labels))
+        if (current := self.server.find("Pod", played.name, played.namespace)) is not None:
+            self.server.update("Pod", _labelled(current, labels))
 
     def _pod_deleted(self, event: ObjectEvent) -> None:
         """End a pod at its recorded time. One that is replayed has a running time instead, if it was ever bound."""
@@ -415,10 +412,7 @@ class Player:
         return spec | {"priorityClassName": self._classes[value, policy]}
 
     def _find(self, event: ObjectEvent) -> Object | None:
-        try:
-            return self.server.get(event.kind, event.name, event.namespace)
-        except Refused:
-            return None
+        return self.server.find(event.kind, event.name, event.namespace)
 
 
 _OF_SERVER: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")

@@ -14,12 +14,12 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.api.quantity import parse
+from simulator.controllers.controller import is_finished
 
 Object: TypeAlias = dict[str, Any]
 Group: TypeAlias = Literal["resource", "device", "storage"]
 
 PODS: Final = "pods"
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 _NO_UNIT: Final = 1
 _MILLI: Final = 1000
 
@@ -132,8 +132,7 @@ class Utilization:
     def _pod(self, at_s: float, obj: Object, *, is_gone: bool) -> None:
         uid = obj["metadata"]["uid"]
         placed = self._pods.get(uid)
-        is_over = is_gone or (obj.get("status") or {}).get("phase") in _OVER
-        if is_over:
+        if is_gone or is_finished(obj):
             if placed is not None:
                 del self._pods[uid]
                 self._use(at_s, placed, -1)

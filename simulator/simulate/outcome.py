@@ -24,7 +24,7 @@ from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui.page import UiPages
 from simulator.simulate.detail import Count, Detail, Part, PodName
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.input.references import MissingReference
+from simulator.simulate.input.references import MissingObject
 
 EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` has the effect of --expect-pending."""
@@ -159,7 +159,7 @@ class Outcome:
     """In the order of the input."""
     groups: tuple[GroupRow, ...] = ()
     """In the order of the input."""
-    missing: tuple[MissingReference, ...] = ()
+    missing: tuple[MissingObject, ...] = ()
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
