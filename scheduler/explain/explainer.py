@@ -161,10 +161,10 @@ class Explainer:
                 return _answer(info, "gated", "fitsAfter", "Gated", after, "wait", node=node)
             fix = self._fix_answer(info, Fix(changes, node))
             return _answer(info, "gated", "fitsAfter", "Gated", after, "user", node=node, fixes=(fix,))
-        text = f"{text}; without them it would fit on no node"
         found = yield from self._tried(info, profile, () if is_foreign else changes)
+        cause = f"{text}; without them: {found.cause}"
         move: Move = "wait" if is_foreign else "user"
-        return msgspec.structs.replace(found, state="gated", code="Gated", cause=text, move=move)
+        return msgspec.structs.replace(found, state="gated", code="Gated", cause=cause, move=move)
 
     def _without_claims(self, info: PodInfo, gates: list[Rejection], text: str) -> Explanation:
         """Explain a pod that is not tried because of its device claims, or because its victims are leaving."""

@@ -1,13 +1,8 @@
-"""Merge patch, strategic merge patch and JSON patch over plain objects.
+"""JSON patch (RFC 6902), merge patch and strategic merge patch over plain objects. None of them changes what it is given.
 
-JSON patch (RFC 6902) over plain objects: add, replace, remove and test. It does not change what it is given.
-
-Nothing is dropped on the way, null included, which is why schedulers use it for what they only pass on.
-
-Merge patch and strategic merge patch over plain objects. Neither changes what it is given.
-
-The merge keys are those of the fields that schedulers and their neighbours write; any other list is replaced whole.
-`$setElementOrder` is accepted and ignored; `$retainKeys` is not known. JSON patch is in `jsonpatch`.
+A JSON patch has add, replace, remove and test. It drops nothing, null included, so schedulers use it for what they only
+pass on. The merge keys of a strategic merge patch are those of the fields that schedulers and their neighbours write;
+any other list is replaced whole. `$setElementOrder` is accepted and ignored; `$retainKeys` is not known.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from simulator.apiserver.status import (
     version_required,
 )
 from simulator.apiserver.storage import Entry, Storage
-from simulator.apiserver.validation import Problems, Table, gate, missing, must, not_allowed, optional, wrong
+from simulator.apiserver.validation import Problems, Table, gate, missing, must, name_of, not_allowed, optional, wrong
 
 Object = dict[str, Any]
 
@@ -83,6 +83,7 @@ def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str
         check(resource, result, _POD_STATUS, old)
     with_condition_times(resource, result)
     if resource.name == "poddisruptionbudgets":
+        result["spec"] = result.get("spec") or {}
         check(resource, result, BUDGET)
     if not subresource:
         if resource.name == "pods" and isinstance(result.get("spec"), dict):
@@ -163,16 +164,16 @@ _POD_STATUS: Final = Table(("", gate(_nomination), lambda new, old: pods.STATUS(
 
 
 def _changed_pod(new: Object, old: Object) -> Problems:
-    gates = {each["name"] for each in old.get("schedulingGates") or []}
+    gates = set(map(name_of, old.get("schedulingGates") or ()))
     found = [
         not_allowed(
-            f"only deletion is allowed, but found new scheduling gate '{each['name']}'",
+            f"only deletion is allowed, but found new scheduling gate '{name}'",
             at=f"spec.schedulingGates[{at}].name",
         )
-        for at, each in enumerate(new.get("schedulingGates") or [])
-        if each["name"] not in gates
+        for at, name in enumerate(map(name_of, new.get("schedulingGates") or ()))
+        if name not in gates
     ]
-    found += [each.below("spec") for each in pods.pod_claims(new)]
+    found += [each.below("spec") for each in pods.pod_spec(new)]
     tolerated = [_untimed(toleration) for toleration in new.get("tolerations") or []]
     kept = all(_untimed(toleration) in tolerated for toleration in old.get("tolerations") or [])
     if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):

@@ -1,11 +1,7 @@
-"""Paths and methods to verbs, and the callers: rights and field ownership.
+"""Requests: what their paths and methods name, their callers, and the owners of the annotations of a claim.
 
-The owners of the annotations of a claim: `metadata.managedFields`, as far as Kubestow reads it.
-
-Only for claims, and of them only the annotations; what is here is as a real server has it, what is missing is just not
-kept. An annotation belongs to the last writer that changed its value. A write of the same value changes nothing.
-
-The caller of a write: the field manager, and the rights that are missing besides the request.
+`metadata.managedFields` is kept as far as Kubestow reads it: for annotations of claims. An annotation belongs to the
+last writer that changed its value. A write of the same value changes nothing.
 """
 
 from __future__ import annotations

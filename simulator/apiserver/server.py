@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -20,20 +20,22 @@ from simulator.apiserver.kinds import opaque
 from simulator.apiserver.kinds.device_versions import from_v1beta1
 from simulator.apiserver.reads import list_body
 from simulator.apiserver.registry import Registry
-from simulator.apiserver.requests import UNKNOWN, Caller
 from simulator.apiserver.resources import DEVICES, LIKE_1_36, ApiResource, Served
 from simulator.apiserver.reviews import People
+from simulator.apiserver.status import Refused
 from simulator.apiserver.storage import Backup, Entry, Storage, Subscriber
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[Object]
+_HISTORY: Final = 20_000
+"""Writes of each kind over which a watch can resume."""
 
 
 class ApiServer:
     """A Kubernetes API server good enough for a scheduler, its neighbours and their tests.
 
-    `history` is how many writes per kind a watch can resume over; `served` the groups and versions, best first within a
-    group (`storage.k8s.io/v1/csinodes` serves one kind of them alone). Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
+    `served` has the groups and versions, best first within a group (`storage.k8s.io/v1/csinodes` serves one kind of them
+    alone). Time and chance come from `clock` and `rng`. The objects outlive `stop`, so a restart is `stop` and `start`.
     In-process methods take and give plain manifests; they raise `Refused` as the HTTP side would answer. Manifests of
     devices are given as resource.k8s.io/v1 has them, whatever is served, and taken so unless they say v1beta1.
     """
@@ -43,7 +45,6 @@ class ApiServer:
         *,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        history: int = 20_000,
         served: Iterable[str] = LIKE_1_36,
         watch_list: bool = True,
         bookmark_interval_s: float = 60,
@@ -51,7 +52,7 @@ class ApiServer:
         clock = clock or SystemClock()
         rng = rng or random.Random()
         self._served = Served(served)
-        self._storage = Storage(history=history)
+        self._storage = Storage(history=_HISTORY)
         self._registry = Registry(self._storage, self._served, clock, rng)
         self._behaviour = Behaviour(watch_list, bookmark_interval_s, set(), set())
         self.faults = Faults(rng)
@@ -103,15 +104,12 @@ class ApiServer:
 
     # -- objects ------------------------------------------------------------------------------------------------------
 
-    def create(self, kind_or_resource: str, obj: Object, *, manager: str = "") -> Object:
-        """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes.
-
-        `manager`, here and below: whose the fields are that are written (`fieldManager`), kept for annotations of claims.
-        """
+    def create(self, kind_or_resource: str, obj: Object) -> Object:
+        """POST, into metadata.namespace or `default`; with all its defaults, so a status counts only for nodes."""
         resource = self._served.named(kind_or_resource)
         fresh = _manifest(resource, obj)
         namespace = fresh.get("metadata", {}).get("namespace") or "default" if resource.namespaced else ""
-        return _plain(self._registry.by(_caller(manager)).create(resource, namespace, fresh))
+        return _plain(self._registry.create(resource, namespace, fresh))
 
     def store(self, kind_or_resource: str, raw: bytes, *, name: str, namespace: str = "") -> None:
         """Store bytes as an object, past all checks: JSON that no client of this server could have it emit.
@@ -163,6 +161,13 @@ class ApiServer:
         resource = self._served.named(kind_or_resource)
         return _plain(self._registry.entry(resource, namespace, name))
 
+    def find(self, kind_or_resource: str, name: str, namespace: str = "") -> Object | None:
+        """Return a copy of one object; None if there is none."""
+        try:
+            return self.get(kind_or_resource, name, namespace)
+        except Refused:
+            return None
+
     def list(
         self, kind_or_resource: str, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Objects:
@@ -172,40 +177,23 @@ class ApiServer:
         items: Objects = msgspec.json.decode(list_body(self._storage, resource, namespace, query))["items"]
         return items
 
-    def update(self, kind_or_resource: str, obj: Object, *, subresource: str = "", manager: str = "") -> Object:
+    def update(self, kind_or_resource: str, obj: Object, *, subresource: str = "") -> Object:
         """PUT: the whole object, or its status."""
         resource = self._served.named(kind_or_resource)
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") or "default"
-        registry = self._registry.by(_caller(manager))
-        entry, _ = registry.replace(
+        entry, _ = self._registry.replace(
             resource, namespace, metadata["name"], _manifest(resource, obj), subresource=subresource
         )
         return _plain(entry)
 
     def patch(
-        self,
-        kind_or_resource: str,
-        name: str,
-        patch: Object,
-        *,
-        namespace: str = "default",
-        subresource: str = "",
-        manager: str = "",
+        self, kind_or_resource: str, name: str, patch: Object, *, namespace: str = "default", subresource: str = ""
     ) -> Object:
         """Strategic merge patch."""
         resource = self._served.named(kind_or_resource)
-        registry = self._registry.by(_caller(manager))
-        return _plain(
-            registry.patch(
-                resource,
-                namespace,
-                name,
-                opaque.decoded(msgspec.json.encode(patch)),
-                strategic=True,
-                subresource=subresource,
-            )
-        )
+        fresh = opaque.decoded(msgspec.json.encode(patch))
+        return _plain(self._registry.patch(resource, namespace, name, fresh, strategic=True, subresource=subresource))
 
     def delete(
         self, kind_or_resource: str, name: str, namespace: str = "default", *, grace_s: int | None = None, uid: str = ""
@@ -334,10 +322,6 @@ class ApiServer:
         self._behaviour.held.clear()
         for stream in self._handler.streams:
             stream.flowing.set()
-
-
-def _caller(manager: str) -> Caller:
-    return Caller(manager or UNKNOWN)
 
 
 def _manifest(resource: ApiResource, obj: Object) -> Object:

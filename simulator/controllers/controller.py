@@ -131,13 +131,6 @@ class Actor(abc.ABC):
             for wait in waits:
                 wait.cancel()
 
-    def _find(self, resource: str, name: str, namespace: str = "") -> Object | None:
-        """Return a copy of the stored object."""
-        try:
-            return self._server.get(resource, name, namespace)
-        except Refused:
-            return None
-
     def _record(self, about: Object, type_: str, reason: str, message: str) -> None:
         """Write an event, once for the same text about the same object."""
         metadata, kind = about["metadata"], about["kind"]
@@ -169,6 +162,16 @@ class Actor(abc.ABC):
 def key_of(resource: str, obj: Object) -> Key:
     metadata = obj["metadata"]
     return resource, metadata.get("namespace", ""), metadata["name"]
+
+
+def is_finished(pod: Object) -> bool:
+    """Return whether the pod has succeeded or failed."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def is_deleting(obj: Object) -> bool:
+    """Return whether the object has been deleted and waits for its kubelet or a finalizer."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def annotations_of(obj: Object) -> dict[str, str]:

@@ -32,7 +32,7 @@ class DRADriver(Actor):
 
     def _handle(self, key: Key) -> None:
         _, namespace, name = key
-        claim = self._find(_CLAIMS, name, namespace)
+        claim = self._server.find(_CLAIMS, name, namespace)
         if claim is not None:
             self._answer(claim)
 

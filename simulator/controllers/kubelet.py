@@ -17,6 +17,7 @@ from scheduler.api.podinfo import Requests, allocatable, requests_of
 from scheduler.api.quantity import is_extended
 from scheduler.core.clock import Clock, SystemClock
 from simulator.apiserver import ApiServer, Refused
+from simulator.controllers.controller import is_finished
 
 Object = dict[str, Any]
 _FIRST: Final = ("cpu", "memory", "ephemeral-storage")
@@ -96,10 +97,10 @@ class Kubelet:
         self._wake.set()
 
     def _handle(self, pod: Object) -> None:
-        metadata, phase = pod["metadata"], pod["status"].get("phase")
+        metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             self._finish(pod)
-        elif phase in {"Succeeded", "Failed"}:
+        elif is_finished(pod):
             self._forget(pod)
         elif metadata["uid"] not in self._held.get(pod["spec"]["nodeName"], {}):
             self._admit(pod)
@@ -119,9 +120,8 @@ class Kubelet:
         self._held.get(pod["spec"]["nodeName"], {}).pop(pod["metadata"]["uid"], None)
 
     def _admit(self, pod: Object) -> None:
-        try:
-            node = self._server.get("nodes", pod["spec"]["nodeName"])
-        except Refused:
+        node = self._server.find("nodes", pod["spec"]["nodeName"])
+        if node is None:
             return
         held = self._held.setdefault(node["metadata"]["name"], {})
         wanted = _counted(from_manifest(Pod, pod))

@@ -27,7 +27,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.core.clock import Clock
 from simulator.apiserver import ApiServer
-from simulator.controllers.controller import Actor, Key, Object, annotations_of, key_of, read
+from simulator.controllers.controller import Actor, Key, Object, annotations_of, is_finished, key_of, read
 
 
 class _Place(NamedTuple):
@@ -108,7 +108,7 @@ class Consumers:
     def pod_written(self, type_: str, pod: Object) -> list[Key]:
         """Record that a pod was added, changed or deleted. Return the claims that it is a new consumer of."""
         name, found = pod["metadata"]["name"], []
-        is_over = type_ == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}
+        is_over = type_ == "DELETED" or is_finished(pod)
         for key in _claims_of(pod):
             if is_over or pod["spec"].get("nodeName"):
                 self._names[key].discard(name)
@@ -353,7 +353,7 @@ class PersistentVolumeController(Actor):
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        obj = self._find(resource, name, namespace)
+        obj = self._server.find(resource, name, namespace)
         if resource == _VOLUMES:
             volume = self._known.volumes.get(name)
             if obj is not None and volume is not None:
@@ -399,7 +399,7 @@ class PersistentVolumeController(Actor):
         self._record(claim, "Normal", reason, why)
 
     def _request_provisioning(self, claim: Object, class_name: str) -> None:
-        storage_class = self._find("storageclasses", class_name)
+        storage_class = self._server.find("storageclasses", class_name)
         if storage_class is None:
             why = f'storageclass.storage.k8s.io "{class_name}" not found'
             self._record(claim, "Warning", "ProvisioningFailed", why)
@@ -466,7 +466,7 @@ class PersistentVolumeController(Actor):
         if reference is None or not reference.uid:
             set_phase(self._server, obj, "Available")
             return
-        found = self._find(_CLAIMS, reference.name, reference.namespace)
+        found = self._server.find(_CLAIMS, reference.name, reference.namespace)
         claim = None if found is None else read(PersistentVolumeClaim, found)
         if found is None or found["metadata"]["uid"] != reference.uid:
             self._release(obj)

@@ -32,7 +32,7 @@ class ProtectionController(Actor):
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        obj = self._find(resource, name, namespace)
+        obj = self._server.find(resource, name, namespace)
         if obj is None or not obj["metadata"].get("deletionTimestamp"):
             return
         is_claim = resource == "persistentvolumeclaims"

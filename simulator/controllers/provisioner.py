@@ -13,7 +13,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
 from scheduler.core.clock import Clock
 from simulator.apiserver import ApiServer
-from simulator.controllers.controller import Actor, Key, Object, annotations_of, key_of, read
+from simulator.controllers.controller import Actor, Key, Object, annotations_of, is_deleting, key_of, read
 from simulator.controllers.persistent_volume import PROVISIONED_BY, provisioner_of
 from simulator.controllers.storage_space import CAPACITIES, ReportedCapacity
 from simulator.controllers.volume_requests import (
@@ -66,7 +66,7 @@ class ExternalProvisioner(Actor):
         self._publishes_every_s = publishes_every_s
         self._unbound: set[Key] = set()
         """Claims for which a volume was made and that are not known to be bound."""
-        self._topologies = Topologies(driver, self._find)
+        self._topologies = Topologies(driver, server.find)
         super().__init__(server, clock=clock)
 
     # -- what is heard ------------------------------------------------------------------------------------------------
@@ -90,34 +90,34 @@ class ExternalProvisioner(Actor):
         """Return whether the claim waits for this driver and is not terminating."""
         given = annotations_of(claim)
         asked = next((given[key] for key in STORAGE_PROVISIONERS if key in given), "")
-        return asked == self.driver and not claim["spec"].get("volumeName") and not _is_going(claim)
+        return asked == self.driver and not claim["spec"].get("volumeName") and not is_deleting(claim)
 
     def _is_ready(self, claim: Object) -> bool:
         """Return whether the claim has the node that it needs."""
         typed = read(PersistentVolumeClaim, claim)
         if typed is None:
             return False
-        storage_class = self._find("storageclasses", typed.storage_class)
+        storage_class = self._server.find("storageclasses", typed.storage_class)
         return storage_class is None or not _waits(storage_class) or bool(typed.selected_node)
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        obj = self._find(resource, name, namespace)
+        obj = self._server.find(resource, name, namespace)
         if resource == CAPACITIES:
             self._publish()
         elif obj is None:
             return
         elif resource == VOLUMES:
-            if obj["status"].get("phase") == "Released" and not _is_going(obj):
+            if obj["status"].get("phase") == "Released" and not is_deleting(obj):
                 self._delete(obj)
-        elif self._is_mine(obj) and self._find(VOLUMES, volume_name(obj)) is None:
+        elif self._is_mine(obj) and self._server.find(VOLUMES, volume_name(obj)) is None:
             self._provision(obj)
 
     # -- volumes ------------------------------------------------------------------------------------------------------
 
     def _provision(self, claim: Object) -> None:
         typed = from_manifest(PersistentVolumeClaim, claim)
-        storage_class = self._find("storageclasses", typed.storage_class)
+        storage_class = self._server.find("storageclasses", typed.storage_class)
         if storage_class is None or provisioner_of(storage_class) != self.driver or not self._is_ready(claim):
             return
         self.refused.pop(typed.key, None)
@@ -138,14 +138,14 @@ class ExternalProvisioner(Actor):
         """Return the place of the volume. Raises NotRequestedError and PopulatedError."""
         node = node_of(claim, storage_class)
         is_translated = storage_class["provisioner"] != self.driver
-        check(claim, storage_class, self.driver, self._find)
+        check(claim, storage_class, self.driver, self._server.find)
         if not node:
             place = self._roomiest(storage_class["metadata"]["name"])
         elif self._topology_keys is None:
             allowed = () if is_translated else storage_class.get("allowedTopologies") or ()
             place = self._topologies.place(claim["metadata"]["uid"], node, allowed)
         else:
-            found = self._find("nodes", node)
+            found = self._server.find("nodes", node)
             if found is None:
                 raise NotRequestedError(f'nodes "{node}" not found', gives_back=True)
             labels = found["metadata"].get("labels") or {}
@@ -234,8 +234,8 @@ class ExternalProvisioner(Actor):
         return bool(self._unbound)
 
     def _is_unbound(self, key: Key) -> bool:
-        claim = self._find(key[0], key[2], key[1])
-        return claim is not None and (claim.get("status") or {}).get("phase") != "Bound" and not _is_going(claim)
+        claim = self._server.find(key[0], key[2], key[1])
+        return claim is not None and (claim.get("status") or {}).get("phase") != "Bound" and not is_deleting(claim)
 
 
 def name_of(claim: Object) -> str:
@@ -244,10 +244,6 @@ def name_of(claim: Object) -> str:
 
 def volume_name(claim: Object) -> str:
     return f"pvc-{claim['metadata']['uid']}"
-
-
-def _is_going(obj: Object) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def _waits(storage_class: Object) -> bool:

@@ -20,7 +20,7 @@ from scheduler.api.resource_v1 import FINALIZER, ResourceClaim
 from scheduler.core.clock import Clock
 from scheduler.manifests.pods import POD_ENTRY, device_claim
 from simulator.apiserver import ApiServer, Refused
-from simulator.controllers.controller import Actor, Key, Object, annotations_of, key_of, read
+from simulator.controllers.controller import Actor, Key, Object, annotations_of, is_deleting, is_finished, key_of, read
 
 PODS: Final = "pods"
 CLAIMS: Final = "resourceclaims"
@@ -91,9 +91,7 @@ def is_controlled_by(claim: Object, pod: Object) -> bool:
 
 def is_done(pod: Object) -> bool:
     """None of its containers runs, or ever will."""
-    is_going = bool(pod["metadata"].get("deletionTimestamp"))
-    ended = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-    return ended or (is_going and not pod["spec"].get("nodeName"))
+    return is_finished(pod) or (is_deleting(pod) and not pod["spec"].get("nodeName"))
 
 
 def extended_claim(pod: Object) -> str:
@@ -181,7 +179,7 @@ class ResourceClaimController(Actor):
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        obj = self._find(resource, name, namespace)
+        obj = self._server.find(resource, name, namespace)
         if obj is None:
             return
         if resource == CLAIMS:
@@ -221,13 +219,13 @@ class ResourceClaimController(Actor):
             return ""
         namespace = pod["metadata"]["namespace"]
         if name:
-            found = self._find(CLAIMS, name, namespace)
+            found = self._server.find(CLAIMS, name, namespace)
             if found is not None and is_controlled_by(found, pod):
                 return ""
         orphan = self._orphan(pod, entry["name"])
         if orphan:
             return orphan
-        stored = self._find(TEMPLATES, template, namespace)
+        stored = self._server.find(TEMPLATES, template, namespace)
         if stored is None:
             missing = f'resourceclaimtemplate.resource.k8s.io "{template}" not found'
             self._record_failed(pod, entry["name"], f'resource claim template "{template}": {missing}')
@@ -237,7 +235,7 @@ class ResourceClaimController(Actor):
     def _orphan(self, pod: Object, entry: str) -> str:
         """Return the claim that was made for this entry before, and not written into the status."""
         for _, namespace, name in self._users.owned(pod["metadata"]["uid"]):
-            claim = self._find(CLAIMS, name, namespace)
+            claim = self._server.find(CLAIMS, name, namespace)
             if claim is not None and is_controlled_by(claim, pod) and annotations_of(claim).get(POD_ENTRY) == entry:
                 return name
         return ""
@@ -264,7 +262,7 @@ class ResourceClaimController(Actor):
         user = {"resource": PODS, "name": metadata["name"], "uid": metadata["uid"]}
         for entry in pod["spec"].get("resourceClaims") or ():
             name = name_of(pod, entry)
-            claim = self._find(CLAIMS, name, metadata["namespace"]) if name else None
+            claim = self._server.find(CLAIMS, name, metadata["namespace"]) if name else None
             if claim is None:
                 continue
             status = claim.get("status") or {}
@@ -283,7 +281,7 @@ class ResourceClaimController(Actor):
         elif not remaining and metadata.get("deletionTimestamp") and FINALIZER in _finalizers(claim):
             self._let_go(self._without_allocation(claim))
         if self._is_unwanted(claim, is_reserved=bool(remaining)):
-            found = self._find(CLAIMS, metadata["name"], metadata["namespace"])
+            found = self._server.find(CLAIMS, metadata["name"], metadata["namespace"])
             if found is not None and not found["metadata"].get("deletionTimestamp"):
                 self._server.delete(CLAIMS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
@@ -291,7 +289,7 @@ class ResourceClaimController(Actor):
         """Return whether the user still exists. Users that are not pods are kept."""
         if user.get("apiGroup") or user["resource"] != PODS:
             return True
-        pod = self._find(PODS, user["name"], namespace)
+        pod = self._server.find(PODS, user["name"], namespace)
         return pod is not None and pod["metadata"]["uid"] == user["uid"] and not is_done(pod)
 
     def _released(self, claim: Object, remaining: list[Object]) -> Object:
@@ -320,7 +318,7 @@ class ResourceClaimController(Actor):
     def _is_unwanted(self, claim: Object, *, is_reserved: bool) -> bool:
         """Return whether the claim has no owner left, or a pod that will not run and has not reserved it."""
         owners = claim["metadata"].get("ownerReferences") or []
-        pods = {each["uid"]: self._find(PODS, each["name"], claim["metadata"]["namespace"]) for each in owners}
+        pods = {each["uid"]: self._server.find(PODS, each["name"], claim["metadata"]["namespace"]) for each in owners}
         if not owners or any(each["kind"] != "Pod" for each in owners):
             return False
         if all(pod is None or pod["metadata"]["uid"] != uid for uid, pod in pods.items()):

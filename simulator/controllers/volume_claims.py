@@ -35,11 +35,11 @@ class EphemeralVolumeController(Actor):
 
     def _handle(self, key: Key) -> None:
         _, namespace, name = key
-        pod = self._find("pods", name, namespace)
+        pod = self._server.find("pods", name, namespace)
         if pod is None or pod["metadata"].get("deletionTimestamp"):
             return
         for claim in ephemeral_claims(pod):
-            found = self._find("persistentvolumeclaims", claim["metadata"]["name"], namespace)
+            found = self._server.find("persistentvolumeclaims", claim["metadata"]["name"], namespace)
             if found is None:
                 with contextlib.suppress(Refused):  # its namespace is going, or the template cannot be
                     self._server.create("persistentvolumeclaims", claim)

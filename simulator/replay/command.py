@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -130,32 +129,18 @@ def replay_of(arguments: ReplayArguments, errors: Console | None = None) -> Repl
     errors = errors or Console(stderr=True, quiet=True)
     history = read_history(arguments.file)
     names = _scheduler_names(arguments, history)
-    profiles = arguments.candidates[0].profile_names
-    rules = ReplayRules(
-        {name: name if name in profiles else profiles[0] for name in names},
-        arguments.candidates[0].version,
-        arguments.seed,
-        arguments.pool_label,
-        arguments.speed,
-    )
-    runs: list[RunAnswer] = []
-    runs.append(run_answer("recorded", "", history.header.server, recorded(arguments.file, history, rules)))
+    rules = _rules(arguments, names, arguments.candidates[0])
+    runs = [run_answer("recorded", "", history.header.server, recorded(arguments.file, history, rules))]
     for name, each in zip(_NAMES, arguments.candidates):
-        own = {
-            recorded_as: recorded_as if recorded_as in each.profile_names else each.profile_names[0]
-            for recorded_as in names
-        }
-        runs.append(
-            _run(
-                name,
-                each,
-                dataclasses.replace(rules, scheduler_names=own, version=each.version),
-                history,
-                arguments,
-                errors,
-            )
-        )
+        runs.append(_run(name, each, _rules(arguments, names, each), history, arguments, errors))
     return replay_answer(history, rules, runs)
+
+
+def _rules(arguments: ReplayArguments, recorded_names: Sequence[str], candidate: Candidate) -> ReplayRules:
+    """Return how a candidate replays: pods whose scheduler is none of its profiles go to the first profile."""
+    profiles = candidate.profile_names
+    names = {name: name if name in profiles else profiles[0] for name in recorded_names}
+    return ReplayRules(names, candidate.version, arguments.seed, arguments.pool_label, arguments.speed)
 
 
 def _run(  # noqa: PLR0917 (the parts of one run)

@@ -6,6 +6,8 @@ a node, and that is known at its end only. So the file is read twice: here, and 
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -14,11 +16,12 @@ from typing import Any, Final
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM
 from simulator.replay.recording import ObjectEvent, RecordingHeader, RecordingReader
 from simulator.simulate.input.sources import InputError
+from simulator.workloads.pods import controller_of
 
 Object = dict[str, Any]
 
 PODS_MAX: Final = 5_000_000
-"""Pods of a recording: each takes about 300 bytes for the whole replay."""
+"""Pods of a recording: each takes about 400 bytes for the whole replay."""
 PRESENT_MAX: Final = 500_000
 """Objects that exist at the beginning."""
 
@@ -31,6 +34,11 @@ class PodHistory:
     arrived_s: float
     bound_s: float | None = None
     ended_s: float | None = None
+    failed_s: float | None = None
+    """When it failed or its deletion began, so that its controller replaces it; None if it did not, or succeeded before."""
+    node: str = ""
+    controller: str = ""
+    """The uid of its controller; "" without one."""
     was_bound: bool = False
     """Whether the pod had a node when the recording began."""
     claim_statuses: list[Object] = field(default_factory=list)
@@ -60,6 +68,17 @@ class History:
     """By uid."""
     kinds: frozenset[str]
     """Kinds of which the recording has objects."""
+    arrivals: dict[str, list[float]]
+    """The uid of a controller → when its pods arrived, ascending."""
+
+    def replaced_s(self, uid: str) -> float | None:
+        """Return when the next pod of the same controller arrived after this one had failed; None if none did."""
+        pod = self.pods[uid]
+        if pod.failed_s is None:
+            return None
+        arrivals = self.arrivals.get(pod.controller, ())
+        at = bisect_left(arrivals, pod.failed_s)
+        return arrivals[at] if at < len(arrivals) else None
 
     def is_free(self, uid: str, scheduler_names: Container[str]) -> bool:
         """Return whether the replay finds a node for the pod: it names one of the schedulers and had no node at first."""
@@ -72,7 +91,7 @@ class History:
 
 
 def read_history(path: str) -> History:
-    """Read a whole recording once. O(events) time; memory for the first state, and 300 bytes for each pod.
+    """Read a whole recording once. O(events) time; memory for the first state, and 400 bytes for each pod.
 
     Raises InputError for a file that is no recording, or whose events contradict each other.
     """
@@ -97,7 +116,13 @@ def read_history(path: str) -> History:
                 raise InputError(f"{path}: {event}: the recording has more than {PODS_MAX} pods")
         elif event.kind == "ResourceClaim" and event.type == "ADDED":
             _claim(pods, event, early)
-    return History(reader.header, reader.duration_s, count, reader.is_cut_short, present, pods, frozenset(kinds))
+    arrivals: dict[str, list[float]] = {}
+    for pod in pods.values():
+        if pod.controller:
+            arrivals.setdefault(pod.controller, []).append(pod.arrived_s)
+    return History(
+        reader.header, reader.duration_s, count, reader.is_cut_short, present, pods, frozenset(kinds), arrivals
+    )
 
 
 def _apply(present: dict[tuple[str, str, str], ObjectEvent], event: ObjectEvent) -> None:
@@ -112,15 +137,21 @@ def _pod(pods: dict[str, PodHistory], event: ObjectEvent, early: dict[str, list[
     if event.type == "DELETED":
         if pod is not None and pod.ended_s is None:
             pod.ended_s = event.at_s
+            pod.failed_s = event.at_s if pod.failed_s is None else pod.failed_s
         return
     obj = event.value()
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     if pod is None:
         pod = pods[event.uid] = PodHistory(spec.get("schedulerName") or "default-scheduler", event.at_s)
         pod.claims += early.pop(event.uid, ())
+        if (controller := controller_of(obj)) is not None:
+            pod.controller = sys.intern(controller["uid"])
     if spec.get("nodeName") and pod.bound_s is None:
-        pod.bound_s, pod.was_bound = event.at_s, is_first
-    if status.get("phase") in {"Succeeded", "Failed"} and pod.ended_s is None:
+        pod.bound_s, pod.was_bound, pod.node = event.at_s, is_first, sys.intern(spec["nodeName"])
+    phase, is_deleting = status.get("phase"), obj["metadata"].get("deletionTimestamp") is not None
+    if pod.ended_s is None and pod.failed_s is None and (phase == "Failed" or (is_deleting and phase != "Succeeded")):
+        pod.failed_s = event.at_s
+    if phase in {"Succeeded", "Failed"} and pod.ended_s is None:
         pod.ended_s = event.at_s
     if statuses := status.get("resourceClaimStatuses"):
         pod.claim_statuses = statuses

@@ -17,6 +17,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from scheduler.api.core_v1 import Pod, controller_of
+from scheduler.api.decode import from_manifest
 from scheduler.api.storage_v1 import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -25,6 +27,7 @@ from scheduler.api.storage_v1 import (
     STORAGE_PROVISIONERS,
 )
 from scheduler.core.clock import Clock
+from scheduler.explain.controllers import stays
 from scheduler.manifests.defaults import SYSTEM_PRIORITIES
 from simulator.apiserver import ApiServer, Refused
 from simulator.apiserver.kinds.defaults import PREEMPTS
@@ -52,24 +55,34 @@ _COPY: Final = "-again-"
 class _Played:
     """A pod that exists in the replay, or waits for the end of an earlier pod with its name."""
 
-    uid: str
-    namespace: str
-    name: str
-    history: PodHistory | None
-    """None for a pod that is not replayed."""
     original: Object
     """The pod as it arrives. A pod that is evicted arrives again."""
-    run_s: float | None
-    claims: tuple[Key, ...]
-    labels: tuple[Object, list[Object]]
-    """Labels and gates, as they were written last."""
-    origin: str
-    """The uid of the recorded pod: of a copy that of the pod which arrives again."""
+    history: PodHistory | None = None
+    """None for a pod that is not replayed."""
+    run_s: float | None = None
+    """The time from its Binding to its end; None if it runs until the end, or is not replayed."""
     made_claims: tuple[bytes, ...] = ()
     """The claims that arrive with the pod."""
-    bound_s: float | None = None
-    timer: asyncio.TimerHandle | None = None
+    origin: str = ""
+    """The uid of the recorded pod: of a copy that of the pod which arrives again."""
     copies: int = 0
+    bound_s: float | None = None
+    lost_node: str | None = None
+    """The node that left while the pod was on it."""
+    timer: asyncio.TimerHandle | None = None
+    uid: str = field(init=False)
+    namespace: str = field(init=False)
+    name: str = field(init=False)
+    claims: tuple[Key, ...] = field(init=False)
+    labels: tuple[Object, list[Object]] = field(init=False)
+    """Labels and gates, as they were written last."""
+
+    def __post_init__(self) -> None:
+        metadata = self.original["metadata"]
+        self.uid, self.namespace, self.name = metadata["uid"], metadata["namespace"], metadata["name"]
+        self.origin = self.origin or self.uid
+        self.claims = tuple(dict.fromkeys(_claims_of(self.original)))
+        self.labels = _relabelled(self.original)
 
 
 @dataclass(slots=True)
@@ -191,7 +204,9 @@ class Player:
             self.server.delete(event.kind, event.name, event.namespace, grace_s=0)
         if event.kind == "Node":  # the garbage collector of pods
             for pod in [each for each in self.server.objects("pods") if each["spec"].get("nodeName") == event.name]:
-                self._remove(pod["metadata"]["uid"], is_eviction=True)
+                if (played := self._pods.get(pod["metadata"]["uid"])) is not None:
+                    played.lost_node = event.name
+                    self._delete_pod(played)
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
@@ -211,31 +226,17 @@ class Player:
             if event.uid in self._arrived or (history.bound_s is None and history_ended(history, event.at_s)):
                 return  # it has ended in the replay, or never ran
             self._arrived.add(event.uid)
-            self._arrive(_unplaced(obj, self.scheduler_names, history), history, history.claims, history.run_s)
+            pod = _unplaced(obj, self.scheduler_names, history)
+            self._arrive(_Played(pod, history, history.run_s, tuple(history.claims)))
         elif obj["spec"].get("nodeName") and not history_ended(history, self.at_s):
             status = obj.get("status") if history.was_bound else {}
-            self._arrive(obj | {"status": status or {}}, None, (), None)
+            self._arrive(_Played(obj | {"status": status or {}}))
 
-    def _arrive(
-        self,
-        pod: Object,
-        history: PodHistory | None,
-        claims: Iterable[bytes],
-        run_s: float | None,
-        *,
-        origin: str = "",
-        copies: int = 0,
-    ) -> None:
+    def _arrive(self, played: _Played) -> None:
         """Let the pod arrive, once no earlier pod has its name: here that pod may run longer than in the recording."""
-        metadata = pod["metadata"]
-        used = tuple(dict.fromkeys(_claims_of(pod)))
-        uid, namespace, name = metadata["uid"], metadata["namespace"], metadata["name"]
-        made = tuple(claims)
-        played = _Played(uid, namespace, name, history, pod, run_s, used, _relabelled(pod), origin or uid, made)
-        played.copies = copies
-        self._pods[uid] = played
-        self._users.update(used)
-        waiting = self._names.setdefault((namespace, name), deque())
+        self._pods[played.uid] = played
+        self._users.update(played.claims)
+        waiting = self._names.setdefault((played.namespace, played.name), deque())
         waiting.append(played)
         if waiting[0] is played:
             self._put(played)
@@ -273,11 +274,8 @@ class Player:
         played.labels = labels
         if self._names[played.namespace, played.name][0] is not played:
             return  # it is created with them
-        try:
-            current = self.server.get("Pod", played.name, played.namespace)
-        except Refused:
-            return
-        self.server.update("Pod", _labelled(current, labels))
+        if (current := self.server.find("Pod", played.name, played.namespace)) is not None:
+            self.server.update("Pod", _labelled(current, labels))
 
     def _pod_deleted(self, event: ObjectEvent) -> None:
         """End a pod at its recorded time. One that is replayed has a running time instead, if it was ever bound."""
@@ -298,30 +296,41 @@ class Player:
             if played.run_s is not None:
                 played.timer = asyncio.get_running_loop().call_later(played.run_s, self._remove, played.uid)
 
-    def _remove(self, uid: str, *, is_eviction: bool = False) -> None:
-        played = self._pods.get(uid)
-        if played is None:
-            return
-        if not is_eviction:
+    def _remove(self, uid: str) -> None:
+        """End a pod that does not arrive again."""
+        if (played := self._pods.get(uid)) is not None:
             self._forget(played)
+            self._delete_pod(played)
+
+    def _delete_pod(self, played: _Played) -> None:
         with suppress(Refused):
-            self.server.delete("Pod", played.name, played.namespace, grace_s=0, uid=uid)
+            self.server.delete("Pod", played.name, played.namespace, grace_s=0, uid=played.uid)
 
     def _evicted(self, played: _Played) -> None:
         """Let a pod that a scheduler or the loss of its node has ended arrive again, as its controller would."""
         self._forget(played)
-        owners = played.original["metadata"].get("ownerReferences") or ()
-        name = played.original["spec"].get("schedulerName")
+        pod = from_manifest(Pod, played.original)
+        name: str | None = pod.spec.scheduler_name
         if played.history is None:
-            name = self.scheduler_names.get(name)
-        if played.bound_s is None or not name or not any(each.get("controller") for each in owners):
+            name = self.scheduler_names.get(pod.spec.scheduler_name)
+        belongs_to_lost_node = played.lost_node is not None and stays(pod)
+        if played.bound_s is None or not name or controller_of(pod) is None or belongs_to_lost_node:
             return
         run_s = self._remaining_s(played)
-        if run_s is not None and run_s <= 0:
+        if (run_s is not None and run_s <= 0) or self._is_replaced(played):
             return
-        pod, claims = _copied(played, name, played.copies + 1)
         history = played.history or PodHistory(name, self.at_s, bound_s=self.at_s)
-        asyncio.get_running_loop().call_soon(self._again, pod, history, claims, run_s, played)
+        asyncio.get_running_loop().call_soon(self._again, _copied(played, name, history, run_s))
+
+    def _is_replaced(self, played: _Played) -> bool:
+        """Return whether the recording has the pod that the controller made instead of this one.
+
+        It has if that pod has arrived already, or if the recorded pod lost the same node.
+        """
+        replaced_s = self.history.replaced_s(played.origin)
+        if replaced_s is None:
+            return False
+        return replaced_s <= self.at_s or played.lost_node == self.history.pods[played.origin].node
 
     def _remaining_s(self, played: _Played) -> float | None:
         """Return how much longer the pod would have run; None if until the end."""
@@ -331,17 +340,15 @@ class Player:
         assert played.bound_s is not None
         return None if played.run_s is None else played.run_s - (self.at_s - played.bound_s)
 
-    def _again(
-        self, pod: Object, history: PodHistory, claims: list[bytes], run_s: float | None, before: _Played
-    ) -> None:
-        if history.bound_s is None and history_ended(history, self.at_s):
+    def _again(self, copy: _Played) -> None:
+        if copy.history is not None and copy.history.bound_s is None and history_ended(copy.history, self.at_s):
             return
         try:
-            self._arrive(pod, history, claims, run_s, origin=before.origin, copies=before.copies + 1)
+            self._arrive(copy)
         except Refused as why:
-            self.problem(f"Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {why.message}")
+            self.problem(f"Pod {copy.namespace}/{copy.name}: {why.message}")
             return
-        self._copies[before.origin] = pod["metadata"]["uid"]
+        self._copies[copy.origin] = copy.uid
         self.restarts += 1
 
     def _forget(self, played: _Played) -> None:
@@ -405,10 +412,7 @@ class Player:
         return spec | {"priorityClassName": self._classes[value, policy]}
 
     def _find(self, event: ObjectEvent) -> Object | None:
-        try:
-            return self.server.get(event.kind, event.name, event.namespace)
-        except Refused:
-            return None
+        return self.server.find(event.kind, event.name, event.namespace)
 
 
 _OF_SERVER: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
@@ -474,9 +478,9 @@ def _unbound_volume(volume: Object) -> Object:
     return bare | {"metadata": volume["metadata"] | {"annotations": kept}, "spec": spec}
 
 
-def _copied(played: _Played, scheduler_name: str, number: int) -> tuple[Object, list[bytes]]:
-    """Return a copy of an evicted pod with another name and uid, and copies of the claims that were made for it."""
-    pod = _labelled(played.original, played.labels)
+def _copied(played: _Played, scheduler_name: str, history: PodHistory, run_s: float | None) -> _Played:
+    """Return a copy of an evicted pod with another name and uid, with copies of the claims that were made for it."""
+    pod, number = _labelled(played.original, played.labels), played.copies + 1
     base = played.name.partition(_COPY)[0]
     name, uid = f"{base}{_COPY}{number}", f"{played.uid.partition(_COPY)[0]}{_COPY}{number}"
     renamed: dict[str, str] = {}
@@ -495,4 +499,5 @@ def _copied(played: _Played, scheduler_name: str, number: int) -> tuple[Object, 
     ]
     status = {"phase": "Pending"} | ({"resourceClaimStatuses": statuses} if statuses else {})
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"} | {"schedulerName": scheduler_name}
-    return pod | {"metadata": pod["metadata"] | {"name": name, "uid": uid}, "spec": spec, "status": status}, claims
+    copy = pod | {"metadata": pod["metadata"] | {"name": name, "uid": uid}, "spec": spec, "status": status}
+    return _Played(copy, history, run_s, tuple(claims), played.origin, number)

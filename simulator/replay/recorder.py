@@ -19,9 +19,9 @@ from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.meta import Frozen, Metadata
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError, Unauthorized, Unavailable
+from scheduler.core.errors import ApiError
 from scheduler.core.terminal import counted
-from scheduler.kube.client_config import Settings, SettingsError, load_settings
+from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import POD_GROUPS, DiscoveryFailed, KindSpec, ServedKind, discover
 from scheduler.kube.server_version import server_version
@@ -29,6 +29,7 @@ from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
 from simulator.replay.recording import LINE_BYTES_MAX, SECONDS_MAX, RecordingWriter
 from simulator.replay.reduction import RECORDED, reduced
+from simulator.simulate.input.from_cluster import kubectl, rbac_name, what_to_do
 from simulator.simulate.input.sources import InputError
 
 Written: TypeAlias = Callable[[int, int], object]
@@ -209,9 +210,7 @@ class ClusterRecording:
 
 
 def _explained(denied: list[Reflector[Any]]) -> str:
-    resources = ",".join(
-        f"{each.spec.plural}.{each.spec.group}" if each.spec.group else each.spec.plural for each in denied
-    )
+    resources = ",".join(rbac_name(each.spec) for each in denied)
     return "\n".join(
         (
             f"the user may not read {counted(len(denied), 'kind')}: {', '.join(each.stats.denied for each in denied)}",
@@ -232,12 +231,13 @@ async def record(options: RecordOptions, *, clock: Clock, progress: Written = la
     try:
         settings = await load_settings(options.kubeconfig, context=options.context)
     except SettingsError as why:
-        raise InputError(f"{why}. Check --kubeconfig and --context") from why
+        name = kubectl(options.kubeconfig, options.context)
+        raise InputError(f"{why}. Check --kubeconfig and --context; {name} must work, too") from why
     transport = HttpTransport(settings, clock=clock)
     try:
         return await _record(transport, options, clock, progress)
     except ApiError as why:
-        raise InputError(_unreadable(why, settings)) from why
+        raise InputError(what_to_do(why, settings, kubectl(options.kubeconfig, options.context))) from why
     finally:
         await transport.close()
 
@@ -264,11 +264,3 @@ async def _record(
         raise InputError(f"{options.path}: {error.strerror}; the recording is readable up to here") from error
     finally:
         writer.close()
-
-
-def _unreadable(why: ApiError, settings: Settings) -> str:
-    if isinstance(why, Unauthorized):
-        return f"{settings.server} refuses the credentials (401 {why.message}). Log in again"
-    if isinstance(why, Unavailable):
-        return f"{settings.server} does not answer: {why.message}"
-    return f"{settings.server}: {why.message}"

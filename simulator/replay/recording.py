@@ -23,6 +23,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, ObjectDecoder, PartlyReadPod, from_manifest
 from scheduler.api.meta import seconds
 from simulator.replay.reduction import RECORDED, type_of
+from simulator.simulate.input.json_values import without_nulls
 from simulator.simulate.input.sources import InputError
 
 FORMAT_VERSION: Final = 1
@@ -98,9 +99,12 @@ class ObjectEvent(msgspec.Struct, frozen=True):
     raw: bytes
 
     def value(self) -> dict[str, Any]:
-        """Decode the object."""
-        found: dict[str, Any] = msgspec.json.decode(self.raw)
-        return found
+        """Decode the object without its nulls, which mean absence. Raises InputError."""
+        try:
+            found: dict[str, Any] = msgspec.json.decode(self.raw)
+        except msgspec.DecodeError as error:  # in a part that the typed object keeps as bytes
+            raise InputError(f"{self}: {error}") from error
+        return without_nulls(found, str(self)) if b"null" in self.raw else found
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -14,12 +14,12 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.api.quantity import parse
+from simulator.controllers.controller import is_finished
 
 Object: TypeAlias = dict[str, Any]
 Group: TypeAlias = Literal["resource", "device", "storage"]
 
 PODS: Final = "pods"
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 _NO_UNIT: Final = 1
 _MILLI: Final = 1000
 
@@ -132,8 +132,7 @@ class Utilization:
     def _pod(self, at_s: float, obj: Object, *, is_gone: bool) -> None:
         uid = obj["metadata"]["uid"]
         placed = self._pods.get(uid)
-        is_over = is_gone or (obj.get("status") or {}).get("phase") in _OVER
-        if is_over:
+        if is_gone or is_finished(obj):
             if placed is not None:
                 del self._pods[uid]
                 self._use(at_s, placed, -1)
@@ -168,9 +167,10 @@ class Utilization:
         if (before := self._slices.pop(name, None)) is not None:
             self._change_slices(at_s, before, name, None)
         if not is_gone:
-            spec = obj["spec"]
-            place = self._slices[name] = spec["driver"], spec["pool"]["name"]
-            counts = int(spec["pool"].get("generation", 0)), len(spec.get("devices") or ())
+            spec = obj.get("spec") or {}
+            pool = spec.get("pool") or {}
+            place = self._slices[name] = spec.get("driver", ""), pool.get("name", "")
+            counts = int(pool.get("generation", 0)), len(spec.get("devices") or ())
             self._change_slices(at_s, place, name, counts)
 
     def _change_slices(self, at_s: float, place: tuple[str, str], name: str, counts: tuple[int, int] | None) -> None:
@@ -188,7 +188,7 @@ class Utilization:
         key = f"{metadata.get('namespace', '')}/{metadata['name']}"
         allocation = None if is_gone else (obj.get("status") or {}).get("allocation")
         results = ((allocation or {}).get("devices") or {}).get("results") or ()
-        devices = [(str(each["driver"]), str(each["pool"])) for each in results if not each.get("adminAccess")]
+        devices = [(each.get("driver", ""), each.get("pool", "")) for each in results if not each.get("adminAccess")]
         before = self._claims.pop(key, [])
         if devices:
             self._claims[key] = devices

@@ -34,7 +34,7 @@ from simulator.simulate.input.complete import Completed, complete
 from simulator.simulate.input.dump import save
 from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, Level, load
-from simulator.simulate.input.references import MissingReference, driver_notes
+from simulator.simulate.input.references import MissingObject, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.planning import nodes_needed
@@ -306,7 +306,7 @@ def with_objects(question: WhatIfRequest, found: Sequence[Found]) -> WhatIfReque
     return msgspec.structs.replace(question, manifests=(*needed, *question.manifests))
 
 
-def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:
+def _report_missing(missing: Sequence[MissingObject], errors: Console, *, is_strict: bool) -> None:
     if not missing:
         return
     objects = "1 object is" if len(missing) == 1 else f"{len(missing)} objects are"

@@ -22,9 +22,10 @@ from simulator.simulate.detail import (
     PoolAnswer,
 )
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.orders import Orders
+from simulator.simulate.input.references import MissingObject
+from simulator.simulate.orders import OrderAnswer, Orders
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow
-from simulator.simulate.planning.difference import Difference, PodDifference
+from simulator.simulate.planning.difference import Difference, PodDifferenceAnswer
 from simulator.simulate.planning.nodes_needed import NodesNeeded
 
 SCHEMA_VERSION: Final = 2
@@ -109,17 +110,6 @@ class PodAnswer(Part, frozen=True):
     message: Annotated[str, Meta(description="Of pending pods only: the scheduler's text.")] | UnsetType = UNSET
 
 
-class MissingObject(Part, frozen=True):
-    """One object that is missing in the input."""
-
-    kind: Named
-    name: Annotated[Named, Meta(description="`namespace/name`, or the name of a cluster-scoped object.")]
-    referrer: Annotated[str, Meta(description="The first object that refers to it, with its place in the input.")]
-    field: str
-    referrers: Annotated[Count, Meta(description="How many objects refer to it.")]
-    hint: str
-
-
 class GroupAnswer(Part, frozen=True):
     """One group of pods: a PodGroup, or pods that name one which is missing."""
 
@@ -150,15 +140,6 @@ class ResourceAnswer(Part, frozen=True):
     allocatable: Count
     fullest: NodeShare
     emptiest: NodeShare
-
-
-class PodDifferenceAnswer(Part, frozen=True):
-    """A pod whose node differs."""
-
-    pod: PodName
-    before: Annotated[Named | None, Meta(description="Its node without the changes; null for none.")]
-    after: Annotated[Named | None, Meta(description="Its node with the changes; null for none.")]
-    reason: Annotated[str, Meta(description="Why it has no node after the changes; empty if it has one.")]
 
 
 class GroupDifferenceAnswer(Part, frozen=True):
@@ -208,16 +189,6 @@ class Answer(Part, frozen=True):
     ]
 
 
-class OrderAnswer(Part, frozen=True):
-    """The outcome of one seed."""
-
-    seed: int
-    ok: Annotated[bool, Meta(description="Whether `problems` is empty.")]
-    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
-    placed: Count
-    problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
-
-
 class OrdersAnswer(Part, frozen=True):
     """What `kubestow simulate --seeds N -o json` prints. Equal inputs and seeds have equal bytes."""
 
@@ -263,8 +234,7 @@ def nodes_needed_answer(found: NodesNeeded) -> NodesNeededAnswer:
 
 def orders_answer(found: Orders) -> OrdersAnswer:
     """Return the outcomes of several seeds as the JSON has them."""
-    rows = [OrderAnswer(each.seed, each.is_good, each.pods, each.placed, list(each.problems)) for each in found.orders]
-    return OrdersAnswer(1, found.fits == len(rows), found.fits, len(rows), rows)
+    return OrdersAnswer(1, found.fits == len(found.orders), found.fits, len(found.orders), list(found.orders))
 
 
 def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
@@ -278,10 +248,7 @@ def answer(outcome: Outcome, difference: Difference | None = None) -> Answer:
         summary=_summary(outcome),
         pods=[pod_answer(each, used.pods.get(each.pod, PodDetail())) for each in outcome.placements],
         preempted=list(outcome.victims),
-        missing_references=[
-            MissingObject(each.kind, each.name, each.referrer, each.field, each.referrers, each.hint)
-            for each in outcome.missing
-        ],
+        missing_references=list(outcome.missing),
         workloads=list(outcome.workloads),
         groups=[_group(each) for each in outcome.groups],
         resources=[_resource(each) for each in outcome.fills],
@@ -296,9 +263,9 @@ def _plan(found: Difference) -> PlanAnswer:
     return PlanAnswer(
         changes=list(found.changes),
         before=_summary(found.before),
-        unplaced=[_pod_difference(each) for each in found.unplaced],
-        placed=[_pod_difference(each) for each in found.placed],
-        moved=[_pod_difference(each) for each in found.moved],
+        unplaced=list(found.unplaced),
+        placed=list(found.placed),
+        moved=list(found.moved),
         groups=[
             GroupDifferenceAnswer(
                 None if each.before is None else _group(each.before), None if each.after is None else _group(each.after)
@@ -306,10 +273,6 @@ def _plan(found: Difference) -> PlanAnswer:
             for each in found.groups
         ],
     )
-
-
-def _pod_difference(each: PodDifference) -> PodDifferenceAnswer:
-    return PodDifferenceAnswer(each.pod, each.before or None, each.after or None, each.why)
 
 
 def _summary(outcome: Outcome) -> Summary:

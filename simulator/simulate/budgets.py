@@ -14,6 +14,8 @@ from typing import Any
 from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.decode import from_manifest
 from simulator.apiserver import ApiServer
+from simulator.controllers.controller import is_finished
+from simulator.workloads.pods import is_active
 
 Object = dict[str, Any]
 
@@ -51,7 +53,7 @@ class Budgets:
         for raw in server.objects("PodDisruptionBudget"):
             kept = _Kept(from_manifest(PodDisruptionBudget, raw))
             namespace = kept.budget.metadata.namespace
-            selected = [pod for pod in pods.get(namespace, ()) if not _is_over(pod) and kept.selects(pod)]
+            selected = [pod for pod in pods.get(namespace, ()) if not is_finished(pod) and kept.selects(pod)]
             kept.healthy = {pod["metadata"]["uid"] for pod in selected if _is_healthy(pod)}
             self._of.setdefault(namespace, []).append(kept)
             if kept.budget.key in believed:
@@ -84,13 +86,8 @@ class Budgets:
         )
 
 
-def _is_over(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-
-
 def _is_healthy(pod: Object) -> bool:
-    is_going = "deletionTimestamp" in pod["metadata"]
-    return bool(pod["spec"].get("nodeName")) and not is_going and not _is_over(pod)
+    return bool(pod["spec"].get("nodeName")) and is_active(pod)
 
 
 def _desired(spec: Object, expected: int) -> int:

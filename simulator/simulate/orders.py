@@ -10,10 +10,13 @@ import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+
+from msgspec import Meta
 
 from scheduler.core.clock import Clock
 from simulator.eventloop import SimulatedClock, VirtualLoop
+from simulator.simulate.detail import Count, Part
 from simulator.simulate.input.manifests import Found
 from simulator.simulate.outcome import Outcome
 
@@ -60,32 +63,26 @@ def _times(manifest: dict[str, Any]) -> Iterator[dt.datetime]:
             yield moment
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The outcome of one seed, without its rows."""
+class OrderAnswer(Part, frozen=True):
+    """The outcome of one seed."""
 
     seed: int
-    placed: int
-    pods: int
-    problems: tuple[str, ...]
-    """How it differs from the expectation, one sentence each."""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether everything was as expected."""
-        return not self.problems
+    ok: Annotated[bool, Meta(description="Whether `problems` is empty.")]
+    pods: Annotated[Count, Meta(description="Pods that were to be scheduled.")]
+    placed: Count
+    problems: Annotated[list[str], Meta(description="What is not as expected, one sentence each.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
     """The outcomes of several seeds."""
 
-    orders: Sequence[Order]
+    orders: Sequence[OrderAnswer]
 
     @property
     def fits(self) -> int:
         """Return the number of orders in which everything was as expected."""
-        return sum(each.is_good for each in self.orders)
+        return sum(each.ok for each in self.orders)
 
     @property
     def is_empty(self) -> bool:
@@ -93,6 +90,7 @@ class Orders:
         return not any(each.pods for each in self.orders)
 
 
-def order(seed: int, outcome: Outcome) -> Order:
+def order(seed: int, outcome: Outcome) -> OrderAnswer:
     """Return what counts of an outcome."""
-    return Order(seed, outcome.placed, len(outcome.placements), tuple(outcome.problems))
+    problems = outcome.problems
+    return OrderAnswer(seed, not problems, len(outcome.placements), outcome.placed, problems)

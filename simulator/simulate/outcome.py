@@ -24,7 +24,7 @@ from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui.page import UiPages
 from simulator.simulate.detail import Count, Detail, Part, PodName
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.input.references import MissingReference
+from simulator.simulate.input.references import MissingObject
 
 EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` has the effect of --expect-pending."""
@@ -33,6 +33,8 @@ _NO_CHANGES: Final = frozenset({"events", "leases"})
 _REFUSALS: Final = frozenset({"Unschedulable", "SchedulerError"})
 """Reasons of the condition PodScheduled that are an answer."""
 _EXAMPLES: Final = 5
+TIME_IS_OVER: Final = "the time ran out (--timeout)"
+"""Why a controller creates no pod any more."""
 TIME_RAN_OUT: Final = "the time ran out before the scheduler had come to rest (--timeout)"
 NOTHING_TO_PLACE: Final = "nothing to place: the input has no pod without a node for this scheduler"
 FEW: Final = 100
@@ -157,7 +159,7 @@ class Outcome:
     """In the order of the input."""
     groups: tuple[GroupRow, ...] = ()
     """In the order of the input."""
-    missing: tuple[MissingReference, ...] = ()
+    missing: tuple[MissingObject, ...] = ()
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
@@ -178,8 +180,9 @@ class Outcome:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the time ran out while pods had no node: what it says about them is no answer."""
-        return not self.is_settled and self.placed != len(self.placements)
+        """Whether the time ran out while pods had no node or did not exist: what it says about them is no answer."""
+        is_all_placed = self.placed == len(self.placements) and not any(each.refused for each in self.workloads)
+        return not self.is_settled and not is_all_placed
 
     @property
     def problems(self) -> list[str]:

@@ -19,7 +19,7 @@ from scheduler.server.ui.page import SimulationResult, as_file
 from simulator.simulate.answer import answer, nodes_needed_answer, orders_answer, pod_answer
 from simulator.simulate.detail import Detail, NodeUse, PodDetail, PoolAnswer
 from simulator.simulate.group_rows import GroupRow
-from simulator.simulate.orders import Order, Orders
+from simulator.simulate.orders import OrderAnswer, Orders
 from simulator.simulate.outcome import (
     NOTHING_TO_PLACE,
     TIME_RAN_OUT,
@@ -68,7 +68,7 @@ def orders_as_text(found: Orders) -> str:
     """Return in how many orders everything fits, and what does not fit in the rest, most frequent first."""
     alike: dict[str, list[int]] = {}
     for each in found.orders:
-        if not each.is_good:
+        if not each.ok:
             alike.setdefault(_unfit(each), []).append(each.seed)
     lines = [f"fits in {found.fits} of {counted(len(found.orders), 'order')} of ties"]
     for text, seeds in sorted(alike.items(), key=lambda item: -len(item[1]))[:PROBLEMS]:
@@ -79,7 +79,7 @@ def orders_as_text(found: Orders) -> str:
     return printable("\n".join(lines)) + "\n"
 
 
-def _unfit(each: Order) -> str:
+def _unfit(each: OrderAnswer) -> str:
     more = f" (and {len(each.problems) - 1} more)" if len(each.problems) > 1 else ""
     return f"{each.placed} of {counted(each.pods, 'pod')} placed; {' '.join(each.problems[0].split())}{more}"
 

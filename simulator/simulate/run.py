@@ -16,21 +16,22 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.pod_group import KINDS
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEFAULT_VERSION
+from scheduler.explain import questions
 from scheduler.explain.answer import Explanation, WhatIfAnswer
-from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.scheduler import Scheduler
 from scheduler.server.endpoints import NotReady
 from scheduler.server.ui.page import UiPages
-from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer
+from simulator.apiserver import GROUPS, LIKE_1_37, ApiServer, Refused
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
 from simulator.simulate.detail import Detail, detail
 from simulator.simulate.group_rows import group_rows
 from simulator.simulate.input.complete import Completed, controllers, device_controllers
-from simulator.simulate.input.manifests import InputError
+from simulator.simulate.input.manifests import InputError, Manifest
 from simulator.simulate.lineage import Lineage
 from simulator.simulate.outcome import (
+    TIME_IS_OVER,
     AnnotatedPod,
     Outcome,
     Tracker,
@@ -58,6 +59,17 @@ _EXPLAIN_S: Final = 30.0
 
 Progress: TypeAlias = Callable[[int, int, int], None]
 """Called with the pods that have an answer, the pods without, and the placed pods."""
+
+
+class _Deadline:
+    """The end of a simulation, in its own time and in the user's: virtual time may be slower, or faster."""
+
+    def __init__(self, timeout_s: float, clock: Clock) -> None:
+        self._ends = [(each, each.now() + timeout_s) for each in (clock, SystemClock())]
+
+    @property
+    def is_over(self) -> bool:
+        return any(each.now() >= end for each, end in self._ends)
 
 
 class SimulatedDaemon(Protocol):
@@ -99,6 +111,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     the outcome has the data of the page /ui; `with_detail`, what pods, nodes and pools use. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
     """
+    deadline = _Deadline(rules.timeout_s, clock)
     server = ApiServer(clock=clock, rng=random.Random(seed), served=(*LIKE_1_37, *_groups(cluster)))
     server.token = secrets.token_urlsafe()
     async with (
@@ -108,8 +121,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     ):
         world = World(server, cluster, rules)
         server.upgrade(f"v{version}.0")
-        dump = Dump(world.former, world.finished)
-        workloads = WorkloadControllers(server, clock=clock, dump=dump, prepare=world.admit)
+        workloads = _workload_controllers(server, world, deadline, clock)
         tracker = _tracker(server, world, clock)
         actors = (workloads, *controllers(server, clock), *device_controllers(server, clock))
         while kubelet.step() + sum(actor.step() for actor in actors):
@@ -134,9 +146,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
                 since = tracker.changed_at + _QUIET_S
                 return not world.has_nodes or daemon.at_rest(since, refused.pods())
 
-            is_settled = await _settle(
-                daemon, tracker, is_at_rest, timeout_s=rules.timeout_s, clock=clock, progress=progress
-            )
+            is_settled = await _settle(daemon, tracker, is_at_rest, deadline, clock=clock, progress=progress)
             if with_detail:
                 found = detail(daemon.scheduler, (from_manifest(Pod, each) for each in server.objects("Pod")))
             if explains:
@@ -151,6 +161,17 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         return replace(
             outcome(is_settled=is_settled), explanations=explanations, detail=found, pages=pages, what_if=answer
         )
+
+
+def _workload_controllers(server: ApiServer, world: World, deadline: _Deadline, clock: Clock) -> WorkloadControllers:
+    """Return controllers that create no pod after the deadline: they create all pods of a workload in one step."""
+
+    def admitted(pod: Manifest) -> Manifest:
+        if deadline.is_over:
+            raise Refused(504, "Timeout", TIME_IS_OVER)
+        return world.admit(pod)
+
+    return WorkloadControllers(server, clock=clock, dump=Dump(world.former, world.finished), prepare=admitted)
 
 
 def _tracker(server: ApiServer, world: World, clock: Clock) -> Tracker:
@@ -192,7 +213,7 @@ async def _once_ready(call: Callable[[], Awaitable[T]], what: str, clock: Clock,
             if clock.now() > deadline:
                 raise InputError(f"{what}: {why} (--timeout)") from why
             await clock.sleep(_POLL_S)
-        except Refused as refused:
+        except questions.Refused as refused:
             raise InputError(str(refused)) from refused
 
 
@@ -200,18 +221,17 @@ async def _settle(
     daemon: SimulatedDaemon,
     tracker: Tracker,
     rests: Callable[[], bool],
+    deadline: _Deadline,
     *,
-    timeout_s: float,
     clock: Clock,
     progress: Progress,
 ) -> bool:
-    """Return whether the scheduler came to rest within the time. Virtual time may be slower than the user's, or faster."""
+    """Return whether the scheduler came to rest before the deadline."""
     failed = asyncio.ensure_future(daemon.wait())
-    deadlines = [(each, each.now() + timeout_s) for each in (clock, SystemClock())]
     quiet_since: float | None = None
     seen_before = -1
     try:
-        while all(each.now() < deadline for each, deadline in deadlines):
+        while not deadline.is_over:
             progress(tracker.answered, len(tracker.unsettled), tracker.placed)
             if failed.done():
                 failed.result()

@@ -19,7 +19,7 @@ from scheduler.api.selectors import LabelSelector
 from scheduler.core.clock import Clock
 from scheduler.manifests.pods import reference_to
 from simulator.apiserver import ApiServer, Refused
-from simulator.controllers.controller import Actor, Key, key_of
+from simulator.controllers.controller import Actor, Key, is_deleting, key_of
 from simulator.workloads import replica_set, stateful_set
 from simulator.workloads.daemon_set import DaemonPods
 from simulator.workloads.deployment import OwnedReplicaSet, Rollout, RolloutPlan, template_hash
@@ -30,7 +30,6 @@ from simulator.workloads.pods import (
     Plan,
     controller_of,
     is_active,
-    is_deleting,
     is_ready,
     labels_of,
     oldest_first,
@@ -196,7 +195,7 @@ class WorkloadControllers(Actor):
         key = (resource, obj["metadata"]["namespace"], owner["name"])
         self._note(key)
         if resource == "replicasets" and owner["uid"] in self._rolling:
-            replica_set = self._find(*_args(key))
+            replica_set = self._server.find(*_args(key))
             if replica_set is not None:
                 self._note_owner(replica_set)
 
@@ -212,7 +211,7 @@ class WorkloadControllers(Actor):
         if key[0] == _NAMESPACE:
             self._note_all(*(each for each in TYPES if each != "cronjobs"), namespace=key[2])
             return
-        obj = self._find(*_args(key))
+        obj = self._server.find(*_args(key))
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return
         if key[0] == "deployments":
@@ -280,7 +279,10 @@ class WorkloadControllers(Actor):
             with contextlib.suppress(Refused):
                 self._server.delete("persistentvolumeclaims", name, owner["metadata"]["namespace"])
         for claim in plan.claims:
-            if self._find("persistentvolumeclaims", claim["metadata"]["name"], claim["metadata"]["namespace"]) is None:
+            if (
+                self._server.find("persistentvolumeclaims", claim["metadata"]["name"], claim["metadata"]["namespace"])
+                is None
+            ):
                 self._server.create("persistentvolumeclaims", claim)
         tally.refused = ""
         for pod in plan.create:
@@ -302,7 +304,7 @@ class WorkloadControllers(Actor):
         prefix = metadata.pop("generateName", "")
         if prefix:
             place = f"{metadata['namespace']}/{prefix}"
-            while self._find("pods", f"{prefix}{self._used[place]}", metadata["namespace"]) is not None:
+            while self._server.find("pods", f"{prefix}{self._used[place]}", metadata["namespace"]) is not None:
                 self._used[place] += 1
             metadata["name"] = f"{prefix}{self._used[place]}"
         return pod
@@ -361,7 +363,7 @@ class WorkloadControllers(Actor):
     def _free_name(self, deployment: Object) -> str:
         """Return the Deployment's own name, which is read most easily; with the hash of the template if it is taken."""
         metadata = deployment["metadata"]
-        if self._find("replicasets", metadata["name"], metadata["namespace"]) is None:
+        if self._server.find("replicasets", metadata["name"], metadata["namespace"]) is None:
             return str(metadata["name"])
         return f"{metadata['name']}-{template_hash(deployment)}"
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import required_affinity_matches, untolerated
 from scheduler.manifests.pods import daemon_pod, with_daemon_tolerations
-from simulator.workloads.pods import REVISION, Before, Object, Plan, is_ready, oldest_first, phase_of
+from simulator.controllers.controller import is_finished
+from simulator.workloads.pods import REVISION, Before, Object, Plan, is_ready, oldest_first
 from simulator.workloads.specs import DaemonSetObject, scaled
 from simulator.workloads.stateful_set import Revisions
-
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class DaemonPods:
@@ -81,8 +80,8 @@ class DaemonPods:
         if not should_stay:
             self._delete += pods
             return
-        finished = [pod for pod in pods if phase_of(pod) in _FINISHED]
-        running = [pod for pod in pods if phase_of(pod) not in _FINISHED]
+        finished = [pod for pod in pods if is_finished(pod)]
+        running = [pod for pod in pods if not is_finished(pod)]
         self._delete += finished
         if should_run and not pods:
             self._create.append(self._new(name))

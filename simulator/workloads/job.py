@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.manifests.pods import INDEX, job_pod
+from simulator.controllers.controller import is_finished
 from simulator.workloads.pods import Before, Object, Plan, is_active, phase_of, youngest_first
 from simulator.workloads.specs import JobObject
 
@@ -28,7 +29,7 @@ class JobSync:
         self._spec = spec
         self._owner = owner
         self._active = [pod for pod in pods if is_active(pod)]
-        self._finished = [*finished, *(pod for pod in pods if phase_of(pod) in {"Succeeded", "Failed"})]
+        self._finished = [*finished, *filter(is_finished, pods)]
         self._is_indexed = spec.spec.completion_mode == "Indexed"
         status = spec.status
         uncounted = status.uncounted_terminated_pods

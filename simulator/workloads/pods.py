@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from simulator.controllers.controller import is_deleting, is_finished
+
 Object: TypeAlias = dict[str, Any]
 REVISION: Final = "controller-revision-hash"
 """Label of pods of a StatefulSet or DaemonSet: the name of the ControllerRevision that they were made from."""
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,12 @@ def phase_of(pod: Object) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def is_deleting(pod: Object) -> bool:
-    """Return whether the pod has been deleted and waits for its kubelet or a finalizer."""
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
 def is_active(pod: Object) -> bool:
     """Return whether the pod runs or will run.
 
     Upstream: pkg/controller/controller_utils.go IsPodActive
     """
-    return phase_of(pod) not in _FINISHED and not is_deleting(pod)
+    return not is_finished(pod) and not is_deleting(pod)
 
 
 def is_ready(pod: Object) -> bool:

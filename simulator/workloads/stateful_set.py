@@ -7,21 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from scheduler.manifests.pods import stateful_claims, stateful_pod
+from simulator.controllers.controller import is_deleting, is_finished
 from simulator.workloads.pods import (
     REVISION,
     Object,
     Plan,
-    is_deleting,
     is_running_and_ready,
     labels_of,
-    phase_of,
 )
 from simulator.workloads.specs import PodTemplate, StatefulSetObject
-
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ def plan(spec: StatefulSetObject, owner: Object, pods: Sequence[Object], revisio
         if pod is None:
             create.append(_new(spec, owner, ordinal, revisions))
             claims += stateful_claims(owner, ordinal)
-        elif phase_of(pod) in _FINISHED:
+        elif is_finished(pod):
             delete.append(pod)
         if is_ordered and (pod is None or not is_running_and_ready(pod)):
             later = [each for each in ordinals if each > ordinal and each not in by_ordinal]

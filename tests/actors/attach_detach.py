@@ -89,9 +89,9 @@ class AttachDetachController(Actor):
     def _handle(self, key: Key) -> None:
         match key:
             case ("pods", namespace, name):
-                self._settle(key, self._find("pods", name, namespace))
+                self._settle(key, self._server.find("pods", name, namespace))
             case (_, "attach", name):
-                attachment = self._find(_ATTACHMENTS, name)
+                attachment = self._server.find(_ATTACHMENTS, name)
                 if attachment is not None and not attachment["status"].get("attached"):
                     attachment["status"] = attachment["status"] | {"attached": True}
                     self._server.update(_ATTACHMENTS, attachment, subresource="status")
@@ -118,11 +118,11 @@ class AttachDetachController(Actor):
             return frozenset()
         found = set()
         for use in claim_uses(pod):
-            raw = self._find("persistentvolumeclaims", use.name, pod.metadata.namespace)
+            raw = self._server.find("persistentvolumeclaims", use.name, pod.metadata.namespace)
             claim = None if raw is None else read(PersistentVolumeClaim, raw)
             if claim is None or not claim.is_fully_bound:
                 continue
-            bound = self._find("persistentvolumes", claim.spec.volume_name)
+            bound = self._server.find("persistentvolumes", claim.spec.volume_name)
             volume = None if bound is None else read(PersistentVolume, bound)
             csi = None if volume is None else volume.spec.csi
             if csi is not None and self._attaches(csi.driver):
@@ -130,7 +130,7 @@ class AttachDetachController(Actor):
         return frozenset(found)
 
     def _attaches(self, driver: str) -> bool:
-        found = self._find("csidrivers", driver)
+        found = self._server.find("csidrivers", driver)
         return found is None or bool(found["spec"].get("attachRequired", True))
 
     def _attach(self, wanted: _Wanted) -> None:

@@ -251,7 +251,7 @@ class PublishingDriver(Mortal, DRADriver):
                 self._note((_SLICES, "", pool))
 
     def _write(self, write: Write) -> None:
-        stored = self._find(_SLICES, write.name)
+        stored = self._server.find(_SLICES, write.name)
         if write.verb == "delete":
             if stored is not None:
                 self._server.delete(_SLICES, write.name)

@@ -81,7 +81,7 @@ class FaultyProvisioner(Mortal, ExternalProvisioner):
 
     def die(self) -> None:
         super().die()
-        self._topologies = Topologies(self.driver, self._find)
+        self._topologies = Topologies(self.driver, self._server.find)
         self._infeasible_until.clear()
 
     def revive(self) -> None:
@@ -102,7 +102,7 @@ class FaultyProvisioner(Mortal, ExternalProvisioner):
         resource, _, name = key
         if resource == CAPACITIES and self.space is not None:
             self._publish_free(self.space, name)
-        elif resource == VOLUMES and self.space is not None and self._find(resource, name) is None:
+        elif resource == VOLUMES and self.space is not None and self._server.find(resource, name) is None:
             self._changed_in(self.space.give_back(name))
         else:
             super()._handle(key)

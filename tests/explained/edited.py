@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from scheduler.explain.answer import FixAnswer
 from scheduler.explain.edits import Edit, merged, patched
-from simulator.simulate.input.pod_validation import pod_spec
+from simulator.simulate.input.rules.pod_validation import pod_spec
 from tests.explained.draft import Json, Planted
 
 _CORDON = "node.kubernetes.io/unschedulable"

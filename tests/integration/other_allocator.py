@@ -63,14 +63,16 @@ class OtherAllocator(Actor):
         return spec["schedulerName"] == self._name and not spec.get("nodeName") and bool(spec.get("resourceClaims"))
 
     def _handle(self, key: Key) -> None:
-        pod = self._find(*key[::2], key[1])
+        pod = self._server.find(*key[::2], key[1])
         if pod is None or not self._waits(pod):
             return
         plan = self._plans.pop(pod["metadata"]["uid"], None)
         if plan is not None:
             self._write(pod, plan)
             return
-        claims = [self._find(_CLAIMS, name_of(pod, each) or "", key[1]) for each in pod["spec"]["resourceClaims"]]
+        claims = [
+            self._server.find(_CLAIMS, name_of(pod, each) or "", key[1]) for each in pod["spec"]["resourceClaims"]
+        ]
         found = next(self._possible([claim for claim in claims if claim is not None]), None) if all(claims) else None
         if found is not None:
             self._plans[pod["metadata"]["uid"]] = found
@@ -135,7 +137,7 @@ class OtherAllocator(Actor):
         metadata = pod["metadata"]
         user = {"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}
         for entry in pod["spec"]["resourceClaims"]:
-            claim = self._find(_CLAIMS, name_of(pod, entry) or "", metadata["namespace"])
+            claim = self._server.find(_CLAIMS, name_of(pod, entry) or "", metadata["namespace"])
             if claim is None:
                 self._note(key_of("pods", pod), self._delay_s)
                 return

@@ -42,7 +42,7 @@ class GarbageCollector(Actor):
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        claim = self._find(resource, name, namespace)
+        claim = self._server.find(resource, name, namespace)
         owners = {owner["uid"] for owner in claim["metadata"].get("ownerReferences", ())} if claim else set()
         present = {pod["metadata"]["uid"] for pod in self._server.objects("pods")}
         if owners and not owners & present:
@@ -82,11 +82,11 @@ class OtherScheduler(Actor):
 
     def _handle(self, key: Key) -> None:
         _, namespace, name = key
-        obj, node = self._find("pods", name, namespace), self._find("nodes", self._node_name)
+        obj, node = self._server.find("pods", name, namespace), self._server.find("nodes", self._node_name)
         pod = read(Pod, obj) if obj is not None and self._waits(obj) else None
         if pod is None or node is None:
             return
-        claims = [self._find(_CLAIMS, use.name, namespace) for use in claim_uses(pod)]
+        claims = [self._server.find(_CLAIMS, use.name, namespace) for use in claim_uses(pod)]
         for claim in claims:
             if claim is not None and not _is_done(claim):
                 self._provide(claim, node["metadata"]["labels"])
@@ -95,7 +95,7 @@ class OtherScheduler(Actor):
 
     def _provide(self, obj: Object, labels: dict[str, str]) -> None:
         claim = read(PersistentVolumeClaim, obj)
-        storage_class = None if claim is None else self._find("storageclasses", claim.storage_class)
+        storage_class = None if claim is None else self._server.find("storageclasses", claim.storage_class)
         if claim is None or storage_class is None or claim.spec.volume_name or claim.selected_node is not None:
             return
         if storage_class["volumeBindingMode"] != WAIT_FOR_FIRST_CONSUMER or claim.metadata.deletion_timestamp:

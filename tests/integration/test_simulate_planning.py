@@ -135,6 +135,16 @@ def test_a_scaled_workload(simulate: Simulation, replicas: int, placed: set[str]
     assert set(found["unplaced"]) == unplaced
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_a_workload_is_scaled_to_more_pods_than_can_be_simulated(simulate: Simulation, kind: str) -> None:
+    """The number is that of the flag and not of the document, which has another one."""
+    web = workload(kind, "web", 1)
+    code, _, said = simulate.of(NODE, web, flags=[f"--scale={kind.lower()}/web=1000001"])
+
+    assert code == 2
+    assert said == f"--scale {kind}/web=1000001: is more than the 1000000 pods that can be simulated\n"
+
+
 @pytest.mark.parametrize("flag", ["--scale=deployment/web=2", "--scale=deployment/b/web=2"])
 def test_a_workload_is_named_with_its_namespace_if_there_are_two(simulate: Simulation, flag: str) -> None:
     webs = [workload("Deployment", "web", 1, namespace=each) for each in "ab"]

@@ -7,11 +7,11 @@ too deeply, as cel-go does. Other expressions are never too deep for Python's st
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from scheduler.cel.check.checker import Checked, check
+from scheduler.cel.check.checker import check
 from scheduler.cel.check.types import Env, Type
 from scheduler.cel.check.validators import validate
 from scheduler.cel.errors import CompileError, CostExceeded
@@ -20,8 +20,6 @@ from scheduler.cel.eval.running import COST_LIMIT, DEADLINE_NANOS, Code, Run, cu
 from scheduler.cel.syntax.ast import depth, stack_for
 from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import Value
-
-Result = TypeVar("Result")
 
 _BYTES_PER_NODE: Final = 600
 """At most this much memory belongs to a node of the tree: its closure, its cells and its constants, but for texts."""
@@ -84,23 +82,14 @@ class Program:
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:
     """Compile an expression; raise CompileError with the text after `compilation failed: `, or NotInstantiable."""
-
-    def program(checked: Checked, levels: int) -> Program:
-        code, slots = plan(checked, env)
-        size_bytes = _BYTES_PER_NODE * len(checked.types) + sys.getsizeof(source)
-        return Program(code, checked.result, slots, levels, cost_limit, size_bytes)
-
-    return analyzed(source, env, program)
-
-
-def analyzed(source: str, env: Env, analysis: Callable[[Checked, int], Result]) -> Result:
-    """Return what a recursive analysis makes of the checked tree and its number of levels; raise CompileError."""
     root = parse(source)
     levels = depth(root)
     try:
         with stack_for(levels):
             checked = check(root, source, env)
             validate(checked)
-            return analysis(checked, levels)
+            code, slots = plan(checked, env)
     except RecursionError:
         raise CompileError(TOO_DEEP) from None
+    size_bytes = _BYTES_PER_NODE * len(checked.types) + sys.getsizeof(source)
+    return Program(code, checked.result, slots, levels, cost_limit, size_bytes)

@@ -15,7 +15,7 @@ ACCUMULATOR: Final = "@result"
 """A name that cannot be written in a source."""
 UNUSED: Final = "#unused"
 SORTED: Final = "@__sortBy_input__"
-TARGET: Final = "@optMap_target"
+_TARGET: Final = "@optMap_target"
 _OLD_ACCUMULATOR: Final = "__result__"
 _NOT_SIMPLE: Final = "argument must be a simple name"
 _NOT_IDENTIFIER: Final = "argument is not an identifier"
@@ -196,11 +196,11 @@ def _if_present(target: Node, present: Callable[[Node], Node], at: int) -> Node:
 
     cel-go duplicates the target, so that n nested calls grow to 2^n nodes; here the target gets a name.
     """
-    name = target.name if isinstance(target, Ident) else TARGET
+    name = target.name if isinstance(target, Ident) else _TARGET
     is_present = Call("hasValue", (), Ident(name, target.at), at=at)
     value = present(Call("value", (), Ident(name, target.at), at=at))
     chosen = Call("_?_:_", (is_present, value, Call("optional.none", (), at=at)), at=at)
-    return chosen if isinstance(target, Ident) else _bound(TARGET, target, chosen, at)
+    return chosen if isinstance(target, Ident) else _bound(_TARGET, target, chosen, at)
 
 
 _MEMBERS: Final[dict[tuple[str, int], _Expand]] = {

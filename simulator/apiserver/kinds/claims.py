@@ -1,9 +1,5 @@
 """Validation of claims, templates and classes, and of the status of claims.
 
-What a server finds wrong with the spec of a claim, of a template for claims, and of a device class.
-
-The status of a claim: the rights that writes need, and the transitions that are valid.
-
 An allocation is set once and removed when the claim has no reservation. What drivers report of its devices goes with
 it. Writing it needs more than the right to write the status (docs/spec/dra.md §8.1). What a driver says beyond
 conditions is taken as it is.

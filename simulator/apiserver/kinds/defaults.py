@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults
 from simulator.apiserver.kinds.fields import LABEL_SELECTOR
-from simulator.apiserver.kinds.pods import pod_claims
+from simulator.apiserver.kinds.pods import pod_spec
 from simulator.apiserver.resources import ApiResource
 from simulator.apiserver.status import Refused, check, forbidden, invalid, refuse
 from simulator.apiserver.storage import Storage
@@ -26,7 +26,7 @@ _PERCENT_RULE: Final = (
 
 def with_budget_defaults(resource: ApiResource, budget: Object, _: str) -> None:
     """Return a new object without status, which only its controller writes. Raises 422."""
-    budget.setdefault("spec", {})
+    budget["spec"] = budget.get("spec") or {}
     budget["status"] = dict.fromkeys(_COUNTS, 0)
     check(resource, budget, BUDGET)
 
@@ -114,7 +114,7 @@ class Defaults:
         if not spec.get("containers"):
             raise invalid(resource, name, missing(at="spec.containers"))
         self._priority(resource, name, spec)
-        refuse(resource, name, [each.below("spec") for each in pod_claims(spec)])
+        refuse(resource, name, [each.below("spec") for each in pod_spec(spec)])
         spec = pod["spec"] = with_pod_defaults(spec)
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):

@@ -77,7 +77,9 @@ def _uses(used: Any, spec: Object) -> Problems:
 
 
 _SUBDOMAIN: Final = names(subdomain)
-CLAIMS: Final = Table(
+_SPEC: Final = Table(
+    ("schedulingGates[*]", lambda gate, _: names(label_key)(name_of(gate), None)),
+    ("schedulingGates", unique(name_of)),
     ("resourceClaims[*].name", required(), names(dns_label)),
     ("resourceClaims[*]", _one_source),
     *((f"resourceClaims[*].{source}?", _SUBDOMAIN) for source in _SOURCES),
@@ -85,11 +87,12 @@ CLAIMS: Final = Table(
     ("initContainers[*].resources.claims", _uses),
     ("containers[*].resources.claims", _uses),
 )
-"""Of a pod's spec: the claims that it names, and those of them that its containers name. The context is the spec."""
+"""Gates, the claims that the pod names, and those of them that its containers name. The context is the spec."""
 
 
-def pod_claims(spec: Any, _: Any = None) -> Problems:
-    return CLAIMS(spec or {}, spec or {})
+def pod_spec(spec: Any, _: Any = None) -> Problems:
+    """Check scheduling gates and claims of a pod's spec."""
+    return _SPEC(spec or {}, spec or {})
 
 
 def _has_entry(name: Any, spec: Object) -> Problems:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
+from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.core_v1 import Namespace, Node, Pod, ResourceMap
 from scheduler.api.meta import Frozen
 from scheduler.api.storage_v1 import (
@@ -29,7 +29,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.core.clock import Clock
 from scheduler.manifests.defaults import SYSTEM_PRIORITIES
-from simulator.apiserver import ApiServer, Refused
+from simulator.apiserver import ApiServer
 from simulator.controllers import (
     Actor,
     DRADriver,
@@ -37,19 +37,17 @@ from simulator.controllers import (
     PersistentVolumeController,
     ResourceClaimController,
 )
+from simulator.controllers.controller import is_finished
 from simulator.controllers.kubelet import running_conditions
 from simulator.controllers.persistent_volume import provisioner_of
 from simulator.simulate.input.admission import ADMITTING, Admission, Classes, MissingClass
 from simulator.simulate.input.manifests import SERVER_FIELDS, Found, InputError, Manifest, decoded
 from simulator.simulate.input.provisioners import provisioner
-from simulator.simulate.input.references import MissingReference, missing_references
+from simulator.simulate.input.references import MissingObject, missing_references
 from simulator.workloads.controllers import RESOURCES, TYPES
 from simulator.workloads.specs import MOST_PODS
 
 _CHECKED: Final[dict[str, type[object]]] = {
-    "ReplicaSet": ReplicaSet,
-    "ReplicationController": ReplicationController,
-    "StatefulSet": StatefulSet,
     "PersistentVolumeClaim": PersistentVolumeClaim,
     "PersistentVolume": PersistentVolume,
     "StorageClass": StorageClass,
@@ -93,7 +91,7 @@ class Completed:
     objects: tuple[Found, ...]
     left_out: tuple[Found, ...]
     """Pods that have finished or are being deleted: they use no resources and are never scheduled."""
-    missing: tuple[MissingReference, ...]
+    missing: tuple[MissingObject, ...]
     """Objects that are missing in the input."""
     admit: Callable[[Found], Found]
     """Admits a pod that a controller creates. Raises InputError."""
@@ -137,8 +135,7 @@ def _is_dropped(found: Found) -> bool:
 
 def is_leaving(found: Found) -> bool:
     """Return whether the pod has finished or is being deleted."""
-    phase = (found.value.get("status") or {}).get("phase")
-    return phase in ("Succeeded", "Failed") or found.value["metadata"].get("deletionTimestamp") is not None
+    return is_finished(found.value) or found.value["metadata"].get("deletionTimestamp") is not None
 
 
 def _workload(found: Found, admit: Callable[[Found], Found]) -> Found:
@@ -292,7 +289,7 @@ def retie(server: ApiServer, stated: Container[str] = ()) -> None:
     for volume in server.objects(_VOLUMES):
         reference = volume["spec"].get("claimRef") or {}
         if reference.get("uid") and volume["status"].get("phase") not in _LET_GO:
-            claim = find(server, _CLAIMS, reference["name"], reference.get("namespace", ""))
+            claim = server.find(_CLAIMS, reference["name"], reference.get("namespace", ""))
             if (
                 claim is not None
                 and claim["metadata"]["uid"] not in stated
@@ -314,16 +311,8 @@ def _retie_owners(server: ApiServer, resource: str, claim: Object, stated: Conta
 
 
 def _with_uid(server: ApiServer, owner: Object, namespace: str, stated: Container[str]) -> Object:
-    pod = find(server, "pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
+    pod = server.find("pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
     return owner if pod is None or pod["metadata"]["uid"] in stated else owner | {"uid": pod["metadata"]["uid"]}
-
-
-def find(server: ApiServer, resource: str, name: str, namespace: str) -> Object | None:
-    """Return the object; None if there is none."""
-    try:
-        return server.get(resource, name, namespace)
-    except Refused:
-        return None
 
 
 def controllers(server: ApiServer, clock: Clock) -> list[Actor]:
@@ -365,7 +354,7 @@ def _user(
     """Return the loaded pod of that name; None if the dump no longer has it."""
     if user.get("resource") != "pods" or (namespace, user["name"]) in leaving:
         return user
-    pod = find(server, "pods", user["name"], namespace)
+    pod = server.find("pods", user["name"], namespace)
     if pod is None:
         return None
     return user if pod["metadata"]["uid"] in stated else user | {"uid": pod["metadata"]["uid"]}

@@ -46,6 +46,11 @@ _WRITTEN_LATER: Final = {"Pod": "nodeName", "PersistentVolumeClaim": "volumeName
 """Fields that binding writes. A manifest does not have them, and `kubectl apply` keeps them."""
 
 
+def rbac_name(spec: Spec) -> str:
+    """Return the name for kubectl and for RBAC's command line: `pods`, `jobs.batch`."""
+    return f"{spec.plural}.{spec.group}" if spec.group else spec.plural
+
+
 @dataclass(frozen=True, slots=True)
 class KindRead:
     """A kind that a simulation reads. `without` is the effect of a missing permission.
@@ -69,8 +74,7 @@ class KindRead:
 
     @property
     def resource(self) -> str:
-        """The name for kubectl and for RBAC's command line: `pods`, `jobs.batch`."""
-        return f"{self.spec.plural}.{self.spec.group}" if self.spec.group else self.spec.plural
+        return rbac_name(self.spec)
 
 
 def _known(name: str, without: str, *, is_own: bool = False) -> KindRead:
@@ -176,7 +180,7 @@ Progress: TypeAlias = Callable[[int, int, int], None]
 
 async def read_cluster(options: ClusterOptions, *, clock: Clock, progress: Progress) -> ClusterObjects:
     """Connect and read. Raises InputError with one line for an unreadable cluster."""
-    name = _source_of(options)
+    name = kubectl(options.kubeconfig, options.context)
     try:
         settings = await load_settings(options.kubeconfig, context=options.context)
     except SettingsError as why:
@@ -187,19 +191,20 @@ async def read_cluster(options: ClusterOptions, *, clock: Clock, progress: Progr
         found = await Reader(transport, options, clock=clock, progress=progress).read()
         return dataclasses.replace(found, git_version=await server_version(transport, clock))
     except ApiError as why:
-        raise InputError(f"--from-cluster: {_what_to_do(why, settings, name)}") from why
+        raise InputError(f"--from-cluster: {what_to_do(why, settings, name)}") from why
     finally:
         await transport.close()
 
 
-def _source_of(options: ClusterOptions) -> str:
+def kubectl(kubeconfig: str | None, context: str | None) -> str:
     """Return the kubectl command that uses the same credentials."""
-    flags = [f"--kubeconfig {options.kubeconfig}"] * bool(options.kubeconfig)
-    flags += [f"--context {options.context}"] * bool(options.context)
+    flags = [f"--kubeconfig {kubeconfig}"] * bool(kubeconfig)
+    flags += [f"--context {context}"] * bool(context)
     return f"`{' '.join(['kubectl', *flags, 'get', 'nodes'])}`"
 
 
-def _what_to_do(why: ApiError, settings: Settings, command: str) -> str:
+def what_to_do(why: ApiError, settings: Settings, command: str) -> str:
+    """Return why a cluster is unreadable, in one line. `command` is that of `kubectl`."""
     if isinstance(why, Unauthorized):
         return f"{settings.server} refuses the credentials (401 {why.message}). Log in again; {command} must work, too."
     if isinstance(why, Unavailable):

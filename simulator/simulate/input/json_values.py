@@ -1,4 +1,4 @@
-"""Values of a program as JSON has them, so that a manifest that a program builds is read like one of a file."""
+"""Values as JSON has them, and as a server reads them: those of a program, and those of a file with nulls."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def as_json_value(value: object, where: str, deeper: int = MAX_DEPTH) -> Any:
         case list() | tuple():
             return [as_json_value(part, f"{where}[{at}]", deeper - 1) for at, part in enumerate(value)]
     raise InputError(f"{where}: JSON has no value for {type(value).__name__} {repr(value)[:60]}")
+
+
+def without_nulls(value: Any, where: str, deeper: int = MAX_DEPTH) -> Any:
+    """Remove nulls, which mean absence to a server. Raises InputError for an alias that contains itself."""
+    if deeper == 0:
+        raise InputError(f"{where}: is nested too deeply")
+    if isinstance(value, dict):
+        return {key: without_nulls(part, where, deeper - 1) for key, part in value.items() if part is not None}
+    return [without_nulls(part, where, deeper - 1) for part in value] if isinstance(value, list) else value
 
 
 def _below(where: str, key: str) -> str:

@@ -21,12 +21,13 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.core.terminal import counted
-from simulator.simulate.input import schema, validation
-from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
-from simulator.simulate.input.json_values import as_json_value
+from simulator.simulate.input import schema
+from simulator.simulate.input.documents import Documents, SyntaxMistake, documents
+from simulator.simulate.input.json_values import as_json_value, without_nulls
+from simulator.simulate.input.rules import validation
 from simulator.simulate.input.rules.server import ServerRules
+from simulator.simulate.input.rules.validation import Level
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
-from simulator.simulate.input.validation import Level
 
 __all__ = ["SERVER_FIELDS", "Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 
@@ -223,7 +224,7 @@ class _Reader:
 
     def _add(self, item: Manifest, where: str, found: Documents) -> None:
         try:
-            value = _without_nulls(item, where)
+            value = without_nulls(item, where)
             found_object = cleaned(value, where)
         except InputError as error:
             self.findings.broken(error)
@@ -265,15 +266,6 @@ def _typed(item: Any, parent: Manifest) -> Any:
     return item
 
 
-def _without_nulls(value: Any, where: str, deeper: int = MAX_DEPTH) -> Any:
-    """Remove nulls, which mean absence to a server. Raises InputError for an alias that contains itself."""
-    if deeper == 0:
-        raise InputError(f"{where}: is nested too deeply")
-    if isinstance(value, dict):
-        return {key: _without_nulls(part, where, deeper - 1) for key, part in value.items() if part is not None}
-    return [_without_nulls(part, where, deeper - 1) for part in value] if isinstance(value, list) else value
-
-
 def _generated(prefix: Any, where: str) -> str:
     """Return `generateName` and five characters: equal for equal places, so that simulations can be repeated."""
     if not isinstance(prefix, str) or not prefix:
@@ -284,7 +276,7 @@ def _generated(prefix: Any, where: str) -> str:
 
 def cleaned(document: Manifest, where: str) -> Found:
     """Remove the fields that a server adds. Raises InputError for metadata that no server accepts."""
-    document = _without_nulls(document, where)
+    document = without_nulls(document, where)
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: is required")

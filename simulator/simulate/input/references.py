@@ -9,18 +9,18 @@ from __future__ import annotations
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from scheduler.api.csi_translation import driver_of
 from scheduler.api.storage_v1 import CLASS_ANNOTATION, DEFAULT_CLASS_ANNOTATIONS, NO_PROVISIONER
 from scheduler.manifests.defaults import SYSTEM_PRIORITIES
+from simulator.simulate.detail import Count, Named, Part
+from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import Found, Manifest
 from simulator.simulate.input.provisioners import LOCAL_PROVISIONERS
 
-_CLUSTER_SCOPED: Final = frozenset(
-    {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}
-)
 _DEFAULT_CLASS: Final = "(default)"
 _ENDED: Final = ("Complete", "Failed")
 _HINTS: Final = {
@@ -36,17 +36,14 @@ _HINTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class MissingReference:
-    """One object that is missing. `name` is `namespace/name`, or the name of a cluster-scoped object."""
+class MissingObject(Part, frozen=True):
+    """One object that is missing in the input."""
 
-    kind: str
-    name: str
-    referrer: str
-    """The first object that refers to it, with its place in the input."""
+    kind: Named
+    name: Annotated[Named, Meta(description="`namespace/name`, or the name of a cluster-scoped object.")]
+    referrer: Annotated[str, Meta(description="The first object that refers to it, with its place in the input.")]
     field: str
-    referrers: int
-    """How many objects refer to it."""
+    referrers: Annotated[Count, Meta(description="How many objects refer to it.")]
     hint: str
 
     def __str__(self) -> str:
@@ -54,7 +51,7 @@ class MissingReference:
         return f"{self.kind} {self.name}: named by {self.referrer}{more}, {self.field}; {self.hint}"
 
 
-def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingReference, ...]:
+def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> tuple[MissingObject, ...]:
     """Return the missing objects, in the order of the first reference.
 
     `known` objects exist, too. Cost: linear in the input.
@@ -63,11 +60,11 @@ def missing_references(found: Sequence[Found], known: Iterable[Found] = ()) -> t
     missing: dict[tuple[str, str], list[tuple[Found, str]]] = {}
     for each in found:
         for kind, name, field in _references(each):
-            key = name if kind in _CLUSTER_SCOPED else f"{each.namespace}/{name}"
+            key = name if kind in schema.cluster_scoped() else f"{each.namespace}/{name}"
             if key not in there.get(kind, ()) and not _is_made(kind, key, found, there):
                 missing.setdefault((kind, key), []).append((each, field))
     return tuple(
-        MissingReference(kind, key, users[0][0].where, users[0][1], len(users), _hint(kind, key, there.get(kind, ())))
+        MissingObject(kind, key, users[0][0].where, users[0][1], len(users), _hint(kind, key, there.get(kind, ())))
         for (kind, key), users in missing.items()
     )
 

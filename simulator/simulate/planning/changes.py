@@ -18,6 +18,7 @@ from scheduler.explain.controllers import stays
 from scheduler.explain.edits import complete, plain
 from simulator.simulate.input.complete import completed_node, is_leaving
 from simulator.simulate.input.manifests import Found, InputError, Manifest, cleaned, decoded
+from simulator.workloads.specs import MOST_PODS
 
 SCALED: Final[Mapping[str, str]] = {
     "Deployment": "replicas",
@@ -119,6 +120,9 @@ def changed(objects: Sequence[Found], changes: Changes) -> ChangedInput:
             found = [replace(each, value=each.value | {"spec": spec}) if each is node else each for each in found]
     for scale in changes.scale:
         workload = _workload(found, scale)
+        if scale.count > MOST_PODS:
+            text = f"--scale {scale.kind}/{scale.name}={scale.count}"
+            raise InputError(f"{text}: is more than the {MOST_PODS} pods that can be simulated")
         spec = (workload.value.get("spec") or {}) | {SCALED[scale.kind]: scale.count}
         found = [replace(each, value=each.value | {"spec": spec}) if each is workload else each for each in found]
     return _drained(found, frozenset(changes.drain)) if changes.drain else ChangedInput(found, {})

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
 
 from scheduler.core.terminal import counted
+from simulator.simulate.detail import Named, Part, PodName
 from simulator.simulate.group_rows import GroupRow
 from simulator.simulate.input.sources import InputError
 from simulator.simulate.outcome import TIME_RAN_OUT, Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class PodDifference:
-    """A pod whose node differs. A node is "" if the pod has none."""
+class PodDifferenceAnswer(Part, frozen=True):
+    """A pod whose node differs."""
 
-    pod: str
-    before: str
-    after: str
-    why: str = ""
-    """Why it has no node; "" if it has one."""
+    pod: PodName
+    before: Annotated[Named | None, Meta(description="Its node without the changes; null for none.")]
+    after: Annotated[Named | None, Meta(description="Its node with the changes; null for none.")]
+    reason: Annotated[str, Meta(description="Why it has no node after the changes; empty if it has one.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,11 @@ class Difference:
     changes: Sequence[str]
     before: Outcome
     after: Outcome
-    unplaced: Sequence[PodDifference]
+    unplaced: Sequence[PodDifferenceAnswer]
     """Pods with a node before and not after."""
-    placed: Sequence[PodDifference]
+    placed: Sequence[PodDifferenceAnswer]
     """Pods with a node after and not before."""
-    moved: Sequence[PodDifference]
+    moved: Sequence[PodDifferenceAnswer]
     """Pods that had a node in the input, and have another one after the changes."""
     groups: Sequence[GroupDifference]
 
@@ -64,10 +66,10 @@ def difference(changes: Sequence[str], before: Outcome, after: Outcome) -> Diffe
         changes,
         before,
         after,
-        unplaced=[PodDifference(pod, node, "", why) for pod, node, why in _unplaced(before, after)],
-        placed=[PodDifference(pod, "", node) for pod, node in now.items() if pod not in was],
+        unplaced=[PodDifferenceAnswer(pod, node, None, why) for pod, node, why in _unplaced(before, after)],
+        placed=[PodDifferenceAnswer(pod, None, node, "") for pod, node in now.items() if pod not in was],
         moved=[
-            PodDifference(pod, was[pod], node)
+            PodDifferenceAnswer(pod, was[pod], node, "")
             for pod, node in now.items()
             if pod in was and was[pod] != node and pod not in placed_here
         ],
@@ -104,7 +106,7 @@ def lines(found: Difference, most: int | None) -> Iterator[str]:
     for sign, pods in signs:
         for each in pods[:most]:
             change = f"{each.before or 'no node'} → {each.after or 'no node'}"
-            yield f"{sign} {each.pod}  {change}{f': {each.why}' if each.why else ''}"
+            yield f"{sign} {each.pod}  {change}{f': {each.reason}' if each.reason else ''}"
         if len(pods[:most]) < len(pods):
             yield f"{sign} … and {len(pods) - len(pods[:most])} more; all of them with -o json"
     for group in found.groups:

@@ -374,6 +374,49 @@ async def test_the_state_of_a_pod(
     assert (found.state, found.verdict, found.exit_code, found.code, found.node) == expected
 
 
+@pytest.mark.parametrize(
+    ("blocked", "nominated", "expected"),
+    [
+        pytest.param(
+            {},
+            "",
+            ("doesNotFit", "", "none of 1 node fits: 1 Insufficient cpu"),
+            id="the node is full",
+        ),
+        pytest.param(
+            {"deleting": True},
+            "",
+            (
+                "fitsAfter",
+                "n1",
+                "none of 1 node fits: 1 Insufficient cpu; it fits on node n1 once terminating pods have gone",
+            ),
+            id="the pod on the node terminates",
+        ),
+        pytest.param(
+            {"deleting": True},
+            "n1",
+            ("fitsAfter", "n1", "pods are leaving node n1 for it; it fits once they have gone"),
+            id="its victim terminates",
+        ),
+    ],
+)
+async def test_the_cause_of_a_gated_pod_says_the_verdict_without_its_gates(
+    blocked: dict[str, Any], nominated: str, expected: tuple[str, str, str]
+) -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("a", **BLOCKED, **blocked)
+    sched.pod("p", cpu="1", gates=("quota",), nominated=nominated)
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    verdict, node, without = expected
+    assert (found.state, found.verdict, found.node) == ("gated", verdict, node)
+    assert found.cause == f"waiting for scheduling gates: [quota]; without them: {without}"
+
+
 async def test_a_cluster_without_nodes() -> None:
     sched = SchedulerHarness()
     sched.pod("p")

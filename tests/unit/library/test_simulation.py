@@ -207,6 +207,24 @@ def test_an_ended_time_is_a_problem_and_no_answer_to_a_question() -> None:
         kubestow.simulate(NODE, a_pod("a"), timeout_s=1e-9, cordon=["n"])
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_the_time_also_ends_the_creation_of_pods(kind: str) -> None:
+    """A controller creates all pods of a large workload in one step, before the scheduler starts."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1000, "podManagementPolicy": "Parallel", "template": template}
+    web = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec}
+
+    result = kubestow.simulate(NODE, web, timeout_s=1e-9, validate=False)
+
+    assert (result.ok, result.answer.settled, list(result.pods)) == (False, False, [])
+    assert result.problems == [
+        "the time ran out before the scheduler had come to rest (--timeout)",
+        f"{kind} default/web has no new pods: the time ran out (--timeout)",
+    ]
+    with pytest.raises(kubestow.InputError, match=r"^with 0 more nodes like n: the time ran out .* \(--timeout\)"):
+        kubestow.nodes_needed("n", NODE, web, timeout_s=1e-9, validate=False)
+
+
 def test_the_mistakes_of_all_inputs_are_raised_at_once() -> None:
     wrong = a_pod("a") | {"spec": {"nodeSelectr": {}, "containers": [{"name": "c"}]}}
 

@@ -1,1 +1,1 @@
-"""Rules of a server for the parts of manifests."""
+"""Rules of an API server for manifests, beyond the fields and types of the schema."""

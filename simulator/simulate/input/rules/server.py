@@ -1,6 +1,6 @@
 """Rules of the in-process API server for volumes, devices and budgets, applied to a manifest without storing it.
 
-CEL expressions of devices are compiled, and their cost is estimated, as a server does it for new objects.
+CEL expressions of devices are compiled. A server also estimates what they cost, which is not done here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.cache.devices.selectors import DeviceSelectors, environment
+from scheduler.cache.devices.selectors import DeviceSelectors
 from scheduler.core.cooperative import finish
 from simulator.apiserver import LIKE_1_37, Refused
 from simulator.apiserver.kinds import devices, opaque, volumes
@@ -20,7 +20,6 @@ from simulator.apiserver.kinds.device_versions import from_v1beta1
 from simulator.apiserver.kinds.fields import LONGEST_EXPRESSION
 from simulator.apiserver.resources import DEVICES, ApiResource, Served
 from simulator.simulate.input import schema
-from simulator.simulate.input.rules.selector_cost import COST_LIMIT, estimated_cost
 from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
 
 _DEVICE_KINDS: Final = ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
@@ -35,7 +34,6 @@ class ServerRules:
         self._served.upgrade(f"v{version}.0")
         self._rules = {**_RULES, **dict.fromkeys(_DEVICE_KINDS, self._check_device_kind)}
         self._selectors = DeviceSelectors(list_attributes=False)
-        self._environment = environment(list_attributes=False)
         self._refusals: dict[str, str] = {}
         """Expression → text after its path; "" if the server accepts it."""
 
@@ -70,12 +68,7 @@ class ServerRules:
         known = self._refusals.get(expression)
         if known is None:
             compiled = finish(self._selectors.compiling(expression))
-            if isinstance(compiled, str):
-                known = invalid("", expression, compiled).text
-            elif estimated_cost(expression, self._environment) > COST_LIMIT:
-                known = "Forbidden: too complex, exceeds cost limit"
-            else:
-                known = ""
+            known = invalid("", expression, compiled).text if isinstance(compiled, str) else ""
             self._refusals[expression] = known
         return known
 

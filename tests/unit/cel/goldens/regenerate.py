@@ -46,11 +46,11 @@ def main() -> None:
 
 
 def _lines(asked: list[dict[str, Any]], module: str) -> list[str]:
-    rounds = [answers(asked, module) for _ in range(_TIMES)]
-    return [json.dumps(_agreed(each), ensure_ascii=False, sort_keys=True) for each in zip(*rounds)]
+    answers = [_answers(asked, module) for _ in range(_TIMES)]
+    return [json.dumps(_agreed(each), ensure_ascii=False, sort_keys=True) for each in zip(*answers)]
 
 
-def answers(asked: list[dict[str, Any]], module: str) -> list[dict[str, Any]]:
+def _answers(asked: list[dict[str, Any]], module: str) -> list[dict[str, Any]]:
     told = subprocess.run(
         ["go", "run", f"-modfile={module}", ".", "../devices.json"],
         cwd=HERE / "oracle",

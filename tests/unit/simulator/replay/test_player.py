@@ -11,6 +11,7 @@ import pytest
 from scheduler.config import load
 from simulator.replay.answer import as_json
 from simulator.replay.command import Candidate
+from simulator.replay.history import read_history
 from simulator.simulate.input.sources import InputError
 from tests.unit.simulator.replay.histories import (
     SYNCED,
@@ -19,6 +20,7 @@ from tests.unit.simulator.replay.histories import (
     a_pod,
     gone,
     history,
+    lines,
     obj,
     replay,
     run_a,
@@ -138,6 +140,50 @@ def test_what_arrives_again(tmp_path: Path, events: list[tuple[float, str, Objec
 
     assert (times(run), run.problems) == (expected, [])
     assert run.restarted == len(expected) - 1
+
+
+def of(controller: str, pod: Object, kind: str = "ReplicaSet", **metadata: Any) -> Object:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": controller, "uid": controller, "controller": True}
+    return pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]} | metadata}
+
+
+def lost(name: str, node: str, *, at_s: float) -> list[tuple[float, str, Object | None]]:
+    """A pod of `web` whose deletion began, and ended 30 seconds later."""
+    pod = of("web", a_pod(name, node=node), deletionTimestamp="2026-06-01T00:00:00Z")
+    return [(at_s, "MODIFIED", pod), (at_s + 30, "DELETED", gone(pod))]
+
+
+LATE = [(10, "ADDED", of("web", a_pod("p", "3"))), (11, "MODIFIED", of("web", a_pod("p", "3", node="x")))]
+"""In the recording it has its node x after a second. In the replay it waits until 40 for `full`, which is on node n."""
+FULL = [(0, "ADDED", a_pod("full", "3", node="n")), SYNCED, (40, "DELETED", gone(a_pod("full")))]
+
+
+@pytest.mark.parametrize(("events", "expected"), [
+    pytest.param([SYNCED, (10, "ADDED", of("web", a_pod("p", node="n"))), (60, "DELETED", gone(NODE)), *lost("p", "n", at_s=70),
+        (71, "ADDED", of("web", a_pod("q", "9")))], {"p": 60, "q": None}, id="it lost its node in the recording, too"),
+    pytest.param([(0, "ADDED", of("web", a_pod("p", node="n"))), SYNCED, (60, "DELETED", gone(NODE)), *lost("p", "n", at_s=70),
+        (71, "ADDED", of("web", a_pod("q", "9")))], {"q": None}, id="it had that node from the beginning"),
+    pytest.param([SYNCED, (10, "ADDED", of("web", a_pod("p", node="n"))), *lost("p", "n", at_s=50), (51, "ADDED", of("web", a_pod("q", "9"))),
+        (60, "DELETED", gone(NODE))], {"p": 60, "q": None}, id="the replacement came before the node left"),
+    pytest.param([SYNCED, (10, "ADDED", of("web", a_pod("p", node="n"))), (60, "DELETED", gone(NODE)), *lost("p", "n", at_s=70),
+        (71, "ADDED", of("other", a_pod("q", "9")))], {"p": 60, "p-again-1": 100, "q": None}, id="the other pod has another controller"),
+    pytest.param([SYNCED, (10, "ADDED", of("web", a_pod("p", node="x"))), (60, "DELETED", gone(NODE)), *lost("p", "x", at_s=70),
+        (71, "ADDED", of("web", a_pod("q", "9")))], {"p": 60, "p-again-1": 100, "q": None}, id="in the recording it lost another node later"),
+    pytest.param([*FULL, *LATE, *lost("p", "x", at_s=50), (51, "ADDED", of("web", a_pod("q", "9"))), (60, "DELETED", gone(NODE))],
+        {"p": 60, "q": None}, id="its replacement has arrived already"),
+    pytest.param([*FULL, *LATE, (50, "MODIFIED", over(of("web", a_pod("p", "3", node="x")))), (51, "ADDED", of("web", a_pod("q", "9"))), (60, "DELETED", gone(NODE))],
+        {"p": 60, "p-again-1": None, "q": None}, id="it succeeded, so the next pod of its Job does not replace it"),
+    pytest.param([SYNCED, (10, "ADDED", of("agent", a_pod("p", node="n"), "DaemonSet")), (60, "DELETED", gone(NODE))],
+        {"p": 60}, id="a pod of a DaemonSet has no other node"),
+])  # fmt: skip
+def test_a_pod_whose_node_leaves_does_not_arrive_next_to_its_replacement(
+    tmp_path: Path, events: list[tuple[float, str, Object | None]], expected: dict[str, float | None]
+) -> None:
+    ordered = sorted([(0, "ADDED", NODE), (0, "ADDED", a_node("m", "1")), *events, END], key=lambda event: event[0])
+    run = run_a(replay(history(tmp_path / "a.gz", ordered)))
+
+    assert run.problems == []
+    assert {name: ended for name, (_, _, ended) in times(run).items()} == expected
 
 
 def test_a_pod_waits_for_the_end_of_an_earlier_pod_with_its_name(tmp_path: Path) -> None:
@@ -388,6 +434,49 @@ def test_an_event_that_the_server_refuses_is_reported(tmp_path: Path) -> None:
     assert run.refused_events == 1
     assert run.problems[0].startswith("line 4: ADDED ResourceSlice s: ")
     assert times(run) == {"p": (0, "n", None)}
+
+
+def disrupted(spec: Object | None) -> Object:
+    return obj("PodDisruptionBudget", "b", api="policy/v1", namespace="default", spec=spec)
+
+
+GATED = a_pod("p", schedulingGates=[{"name": "g"}])
+
+
+@pytest.mark.parametrize(("events", "expected"), [
+    pytest.param([(5, "ADDED", disrupted(None)), (6, "MODIFIED", disrupted({})), (7, "MODIFIED", disrupted(None))], [], id="a budget without spec"),
+    pytest.param([(5, "MODIFIED", NODE | {"spec": None}), (6, "MODIFIED", NODE | {"status": None})], [], id="a node without spec or status"),
+    pytest.param([(5, "ADDED", obj("ResourceSlice", "s", api="resource.k8s.io/v1", spec={}))],
+        ['ADDED ResourceSlice s: ResourceSlice.resource.k8s.io "s" is invalid: [spec.driver: Required value'], id="a slice without a driver"),
+    pytest.param([(5, "ADDED", GATED), (6, "MODIFIED", a_pod("p", schedulingGates=[{}]))],
+        ['MODIFIED Pod default/p: Pod "p" is invalid: [spec.schedulingGates[0].name: Forbidden'], id="a gate without name is new"),
+    pytest.param([(5, "ADDED", a_pod("p", schedulingGates=[None]))], ["object: Pod p: Expected `object`, got `null` - at `$.spec.schedulingGates[0]`"], id="a null gate"),
+    pytest.param([(5, "ADDED", a_pod("p", schedulingGates=[{}]))],
+        ['ADDED Pod default/p: Pod "p" is invalid: [spec.schedulingGates[0]: Invalid value: "": name part must be non-empty'], id="a gate without name"),
+])  # fmt: skip
+def test_a_wrong_form_is_named_by_object_and_field(
+    tmp_path: Path, events: list[tuple[float, str, Object | None]], expected: list[str]
+) -> None:
+    path = history(tmp_path / "a.gz", [(0, "ADDED", NODE), SYNCED, (1, "ADDED", a_pod("other")), *events, END])
+    try:
+        problems = [text for run in replay(path).runs for text in run.problems]
+    except InputError as error:
+        problems = [str(error)]
+
+    assert len(problems) == len(expected)
+    assert all(text in problem for problem, text in zip(problems, expected))
+
+
+def test_a_number_that_is_out_of_range_is_named(tmp_path: Path) -> None:
+    config = [{"opaque": {"driver": "d", "parameters": {"a": 0}}}]
+    claim = obj(
+        "ResourceClaim", "c", api="resource.k8s.io/v1", namespace="default", spec={"devices": {"config": config}}
+    )
+    path = tmp_path / "a.json"
+    path.write_bytes(lines([(0, "ADDED", NODE), SYNCED, (5, "ADDED", claim)]).replace(b'{"a": 0}', b'{"a": 1e400}'))
+
+    with pytest.raises(InputError, match=r"^line 4: ADDED ResourceClaim default/c: Number out of range"):
+        read_history(str(path))
 
 
 def test_a_speed_takes_real_time(tmp_path: Path) -> None:

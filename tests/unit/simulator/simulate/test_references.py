@@ -9,7 +9,7 @@ import pytest
 from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import Found
 from simulator.simulate.input.references import driver_notes, missing_references
-from simulator.simulate.input.validation import mistakes
+from simulator.simulate.input.rules.validation import mistakes
 from tests.unit.simulator.simulate.manifest_cases import (
     BAD,
     GOOD,

@@ -1,8 +1,7 @@
 // Command oracle asks the compiler that kube-scheduler uses what it thinks of expressions.
 //
 // Its argument is a file with the test devices, a JSON list of resource.k8s.io/v1 devices, each with a driver beside
-// its name. Standard input has one question per line, standard output one answer per question. With "estimate", the
-// answer is the worst-case cost that kube-apiserver computes for a new object.
+// its name. Standard input has one question per line, standard output one answer per question.
 package main
 
 import (
@@ -14,9 +13,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apiserver/pkg/cel/environment"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/utils/ptr"
 )
 
 type question struct {
@@ -24,7 +21,6 @@ type question struct {
 	Consumable bool     `json:"consumable"`
 	Lists      bool     `json:"lists"`
 	Devices    []string `json:"devices,omitempty"`
-	Estimate   bool     `json:"estimate,omitempty"`
 }
 
 type outcome struct {
@@ -38,7 +34,6 @@ type answer struct {
 	question
 	CompileError string    `json:"compileError,omitempty"`
 	Type         string    `json:"type,omitempty"`
-	MaxCost      *uint64   `json:"maxCost,omitempty"`
 	Outcomes     []outcome `json:"outcomes,omitempty"`
 }
 
@@ -84,19 +79,12 @@ func ask(asked question, devices []device) answer {
 		EnableConsumableCapacity: asked.Consumable,
 		EnableListTypeAttributes: asked.Lists,
 	})
-	options := dracel.Options{DisableCostEstimation: !asked.Estimate}
-	if asked.Estimate {
-		options.EnvType = ptr.To(environment.NewExpressions)
-	}
-	compiled := compiler.CompileCELExpression(asked.Expression, options)
+	compiled := compiler.CompileCELExpression(asked.Expression, dracel.Options{DisableCostEstimation: true})
 	if compiled.Error != nil {
 		asked.Devices = nil
 		return answer{question: asked, CompileError: compiled.Error.Detail}
 	}
 	result := answer{question: asked, Type: compiled.OutputType.String()}
-	if asked.Estimate {
-		result.MaxCost = &compiled.MaxCost
-	}
 	for _, each := range devices {
 		if !slices.Contains(asked.Devices, each.Name) {
 			continue

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from scheduler.api import quantity
 from scheduler.api.meta import dns_label, label_key, label_value
+from simulator.apiserver.kinds import pods
 from simulator.apiserver.kinds.fields import LABEL_SELECTOR, NODE_SELECTOR, NODE_SELECTOR_TERM
-from simulator.apiserver.kinds.pods import pod_claims
 from simulator.apiserver.validation import (
     AT_LEAST_0,
     Problems,
@@ -227,7 +227,7 @@ def _pod_affinity(kind: str) -> tuple[Row, ...]:
 _SPEC: Final = Table(
     ("volumes[*].name", *_NAME),
     ("volumes", unique(lambda volume: name_of(volume) or id(volume), at="name")),
-    ("", lambda spec, _: pod_claims(spec)),
+    ("", lambda spec, _: pods.pod_spec(spec)),
     *((f"{field}[*]", _CONTAINER) for field in _CONTAINERS),
     ("resources", _RESOURCES),
     ("overhead", amounts),
@@ -242,6 +242,5 @@ _SPEC: Final = Table(
     *_pod_affinity("podAntiAffinity"),
     ("tolerations[*].key", optional, names(label_key)),
     ("tolerations[*]", _toleration),
-    ("schedulingGates", unique(name_of)),
     ("", _gates),
 )

@@ -23,7 +23,7 @@ from simulator.apiserver.validation import (
     wrong,
 )
 from simulator.simulate.input import schema
-from simulator.simulate.input.pod_validation import amounts, pod_spec
+from simulator.simulate.input.rules.pod_validation import amounts, pod_spec
 from simulator.simulate.input.schema import Mistake, Object, nested, objects
 
 Level: TypeAlias = Literal["ignore", "warn", "strict"]
