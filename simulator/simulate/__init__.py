@@ -48,6 +48,7 @@ from simulator.simulate.report import (
     nodes_needed_as_json,
     orders_as_json,
     orders_as_text,
+    plain,
 )
 from simulator.simulate.run import Progress as PodProgress, SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
@@ -371,4 +372,4 @@ def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:
 
 
 def _say(errors: Console, line: str) -> None:
-    errors.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    errors.print(plain(line), soft_wrap=True)
