@@ -52,8 +52,8 @@ _TRIES: Final = 2
 _NO_SUCH_PAGE: Final = "404 page not found"
 
 
-class WrongAddress(Exception):
-    """The value of --server is no address. The text is one line."""
+class MalformedInput(Exception):
+    """The input cannot be sent. The text names the file or the flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator[Client]:
-    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer, WrongAddress."""
+    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer, MalformedInput."""
     progress = _Progress()
     try:
         async with asyncio.timeout(access.timeout_s):
@@ -288,7 +288,7 @@ async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator
 
 
 async def client_of(access: Access) -> Client:
-    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, WrongAddress."""
+    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, MalformedInput."""
     async with opened(access) as client:
         return client
 
@@ -322,7 +322,7 @@ def _scheme(access: Access) -> str:
     except ValueError as error:
         why = str(error)
     if why:
-        raise WrongAddress(f"{why}; expected an address such as https://127.0.0.1:10259, got {access.server!r}")
+        raise MalformedInput(f"{why}; expected an address such as https://127.0.0.1:10259, got {access.server!r}")
     if not (parts.scheme == "https" and access.ca_file) and not _is_loopback(str(parts.hostname)):
         raise NoAnswer(
             f"--server: {access.server} is not on this machine, so its certificate must be verified before credentials "

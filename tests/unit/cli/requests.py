@@ -58,7 +58,7 @@ class Certified:
 
 
 @contextlib.asynccontextmanager
-async def other_program(answer: bytes) -> AsyncIterator[str]:
+async def other_program(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """The URL of a port where each connection gets this answer and is closed."""
 
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,7 +66,7 @@ async def other_program(answer: bytes) -> AsyncIterator[str]:
         writer.write(answer)
         writer.close()
 
-    async with await asyncio.start_server(answered, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(answered, "127.0.0.1", 0, ssl=tls) as listening:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from scheduler.api.pod_group import API_GROUPS
 from scheduler.cli import client_flags, cluster_commands, kubectl_plugin, main as cli
-from scheduler.cli.cluster_commands import MalformedInput, Question, access, read_manifests
-from scheduler.cli.debug_request import Access
+from scheduler.cli.cluster_commands import Question, access, read_manifests
+from scheduler.cli.debug_request import Access, MalformedInput
 from scheduler.cli.flags import parser
 from scheduler.cli.leader import LeaseName
 from scheduler.config.types import LeaderElection

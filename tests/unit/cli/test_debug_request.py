@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from scheduler import __version__
-from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, answer_of, opened
+from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, MalformedInput, answer_of, opened
 from scheduler.cli.leader import NoAnswer
 from tests.support.port_forwarding import serving
 from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, other_program, sent, text
@@ -246,7 +246,7 @@ async def test_no_answer_in_time() -> None:
     ],
 )
 async def test_a_server_that_is_no_address(server: str, said: str) -> None:
-    with pytest.raises(WrongAddress) as raised:
+    with pytest.raises(MalformedInput) as raised:
         await sent(EXPLAIN, Access(LEASE, server=server))
 
     expected = "expected an address such as https://127.0.0.1:10259"
