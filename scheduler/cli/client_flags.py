@@ -115,7 +115,7 @@ def _add_question(add: _Add) -> None:
 
 
 def add_changes(add: _Add) -> None:
-    """Add the changes of a cluster whose effect is asked."""
+    """Add the flags that change the cluster: --drain, --cordon, --add-node-like, --scale and --nodes-needed."""
     drain = "find other nodes for the pods of this node, as if it were drained; may be repeated"
     add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
     cordon = "place no pod on this node; may be repeated"
