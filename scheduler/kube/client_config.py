@@ -166,7 +166,6 @@ _SERVICE_ACCOUNT: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceac
 _SERVICE_ACCOUNT_TOKEN: Final = _SERVICE_ACCOUNT / "token"
 _SERVICE_ACCOUNT_CA: Final = _SERVICE_ACCOUNT / "ca.crt"
 _SERVICE_ACCOUNT_NAMESPACE: Final = _SERVICE_ACCOUNT / "namespace"
-_MASTER: Final = "the address of --master"
 _ASKING_S: Final = 60.0
 """Time limit of a plugin or token provider, once there are credentials."""
 
@@ -212,9 +211,13 @@ async def load_settings(
     They are a kubeconfig, `master` alone (no credentials), the service account, and kubectl's default file. `master`
     also replaces the address of a kubeconfig. May run an exec plugin. Raises `SettingsError`.
     """
-    if kubeconfig is None and master is not None:
+    try:
+        given = address(master, "the address of --master") if master is not None else ""
+    except ValueError as why:
+        raise SettingsError(f"{why}, got {master!r}") from why
+    if kubeconfig is None and given:
         try:
-            settings = Settings(server=address(master, _MASTER), proxy=proxy_for(master))
+            settings = Settings(server=given, proxy=proxy_for(given))
         except ValueError as why:
             raise SettingsError(str(why)) from why
         settings.tls = tls_for() if settings.server.startswith("https") else None
@@ -226,7 +229,7 @@ async def load_settings(
     settings = Settings(server="")
     try:
         await source.load(settings, force=True)
-        settings.server = address(master, _MASTER) if master else address(settings.server)
+        settings.server = given or address(settings.server)
         settings.proxy = as_proxy(settings.proxy, "proxy-url") if settings.proxy else proxy_for(settings.server)
     except source.failures as why:
         raise SettingsError(f"{source.name}: {' '.join(str(why).split()) or type(why).__name__}") from why

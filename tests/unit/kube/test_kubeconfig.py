@@ -208,7 +208,10 @@ async def test_mistakes_name_the_file_and_the_field(tmp_path, parts, said):
 async def test_a_mistake_of_master_names_the_flag(tmp_path, has_kubeconfig):
     path = str(written(tmp_path / "config", CURRENT, CONTEXT, K, U)) if has_kubeconfig else None
 
-    with pytest.raises(SettingsError, match=r"the address of --master must have only a colon and a port of 1 to"):
+    said = (
+        r"^the address of --master must have only a colon and a port of 1 to 65535 after the host, got 'https://api:'$"
+    )
+    with pytest.raises(SettingsError, match=said):
         await load_settings(path, "https://api:")
 
 
