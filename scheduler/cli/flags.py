@@ -417,12 +417,8 @@ def _add_serving(add: _Add) -> None:
     add("--bind-address", type=address, default=EVERYWHERE, metavar="IP", help=bind)
     sharing = "set SO_REUSEPORT, so that several processes can listen on --secure-port"
     _add_switch(add, "--permit-port-sharing", sharing)
-    add(
-        "--cert-dir",
-        metavar="DIR",
-        default="",
-        help="directory with kube-scheduler.crt and kube-scheduler.key; used if they exist and --tls-cert-file is absent",
-    )
+    pair = "directory with kube-scheduler.crt and kube-scheduler.key; used if they exist and --tls-cert-file is absent"
+    add("--cert-dir", metavar="DIR", default="", help=pair)
     _add_file(
         add,
         "--tls-cert-file",
@@ -455,13 +451,8 @@ def _add_authentication(add: _Add) -> None:
     ):
         _add_duration(add, f"--{name}", 10.0, f"{text} (default 10s)")
     public = "paths that need no authorization; a * at the end matches every rest"
-    add(
-        "--authorization-always-allow-paths",
-        type=paths,
-        default=ALWAYS_ALLOWED,
-        metavar="PATH,...",
-        help=f"{public} (default {','.join(ALWAYS_ALLOWED)})",
-    )
+    public = f"{public} (default {','.join(ALWAYS_ALLOWED)})"
+    add("--authorization-always-allow-paths", type=paths, default=ALWAYS_ALLOWED, metavar="PATH,...", help=public)
 
 
 def _add_election(add: _Add) -> None:
