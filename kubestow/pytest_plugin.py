@@ -36,10 +36,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def kubestow_cluster(pytestconfig: pytest.Config) -> Cluster:
-    """Return the cluster of the setting `kubestow_cluster`; without the setting an empty one."""
+    """Return the cluster of the setting `kubestow_cluster`; without the setting an empty one. Raises UsageError."""
     from kubestow import Cluster
 
-    return Cluster(*(Path(pytestconfig.rootpath, each) for each in pytestconfig.getini(_CLUSTER)))
+    paths = [Path(pytestconfig.rootpath, each) for each in pytestconfig.getini(_CLUSTER)]
+    for path in paths:
+        if not path.exists():
+            raise pytest.UsageError(f"{_CLUSTER}: {path} does not exist; each line is one file or directory")
+    return Cluster(*paths)
 
 
 @pytest.fixture

@@ -110,6 +110,9 @@ class WaitingPod(_OperatorPart, frozen=True):
 class QueueAnswer(_OperatorPart, frozen=True):
     """What `kubestow queue -o json` prints."""
 
+    leads: Annotated[
+        bool, Meta(description="Whether this replica leads. Another one, named by --server, tries no pod.")
+    ]
     counts: Annotated[dict[str, int], Meta(description="Pods of all namespaces by place.")]
     total: Annotated[int, Meta(description="Pods of the namespace, or of all; `pods` has the first of them.")]
     pods: tuple[WaitingPod, ...]

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from kubestow.commands.unreachable import with_cause
-from scheduler.cli.cluster_commands import MALFORMED, NO_ANSWER, QUIET, access, fail
-from scheduler.cli.debug_request import Client, DebugRequest, WrongAddress, opened, problem
+from scheduler.cli.cluster_commands import access, attempt
+from scheduler.cli.debug_request import Client, DebugRequest, opened, problem
 from scheduler.cli.leader import Leader, NoAnswer
-from scheduler.metrics import logs
 
 READYZ: Final = "/readyz"
 T = TypeVar("T")
@@ -65,15 +64,9 @@ async def _text(client: Client, leader: Leader | None, path: str) -> str:
 
 def answered(arguments: argparse.Namespace, answer: Callable[[Client], Awaitable[T]]) -> T | int:
     """Return the answer, or the exit code after an error, which is printed."""
-    logs.setup("text", QUIET)
 
     async def run() -> T:
         async with opened(access(arguments)) as client:
             return await answer(client)
 
-    try:
-        return asyncio.run(run())
-    except WrongAddress as mistake:
-        return fail(arguments, str(mistake), MALFORMED)
-    except NoAnswer as why:
-        return fail(arguments, str(why), NO_ANSWER)
+    return attempt(arguments, lambda: asyncio.run(run()))

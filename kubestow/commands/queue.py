@@ -44,6 +44,8 @@ class QueueRead(msgspec.Struct, frozen=True):
     """The page /debug/queue."""
 
     entries: tuple[EntryRead, ...]
+    leads: bool = True
+    """An older scheduler does not say it."""
 
 
 def queue(arguments: argparse.Namespace) -> int:
@@ -65,17 +67,17 @@ def queue(arguments: argparse.Namespace) -> int:
 def queue_of(page: str, wall_s: float, *, namespace: str, limit: int) -> QueueAnswer:
     """Return the first `limit` pods of a namespace, or of all (""). Raises NoAnswer for a page that is none."""
     try:
-        read = msgspec.json.decode(page, type=QueueRead).entries
+        read = msgspec.json.decode(page, type=QueueRead)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise NoAnswer(
             f"the answer to GET {QUEUE} cannot be read: {one_line(str(error))}; is the scheduler of this version?"
         ) from error
-    entries = [each for each in read if each.place != _NOWHERE]
+    entries = [each for each in read.entries if each.place != _NOWHERE]
     counts = dict.fromkeys(_PLACES, 0) | Counter(each.place for each in entries)
     wanted = [each for each in entries if not namespace or each.key.startswith(f"{namespace}/")]
     wanted.sort(key=_tried)
     pods = tuple(_waiting(each, wall_s) for each in wanted[:limit])
-    return QueueAnswer(counts=counts, total=len(wanted), pods=pods)
+    return QueueAnswer(leads=read.leads, counts=counts, total=len(wanted), pods=pods)
 
 
 def _tried(entry: EntryRead) -> tuple[object, ...]:
@@ -107,7 +109,8 @@ def _age_s(created: str, wall_s: float) -> float | None:
 def queue_text(answer: QueueAnswer) -> str:
     """Return the answer for a terminal."""
     counts = ", ".join(f"{count} {place}" for place, count in answer.counts.items() if count)
-    lines = [counts or "no pod waits"]
+    lines = [] if answer.leads else ["this replica does not lead and tries no pod: read the queue of the leader"]
+    lines.append(counts or "no pod waits")
     if answer.pods:
         lines += ["", *_table([_HEADS, *map(_cells, answer.pods)])]
     if len(answer.pods) < answer.total:

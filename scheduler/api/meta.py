@@ -1,4 +1,4 @@
-"""Metadata of API objects, names and timestamps.
+"""Metadata of API objects, names, addresses and timestamps.
 
 `Frozen` is the base of every cached object (ADR 0005). Structs have only the fields that Kubestow reads; unknown
 fields are skipped, because servers may be newer. `gc=False` is safe, because decoded JSON has no cycles, and keeps
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -226,3 +227,31 @@ def _prefix(value: str) -> list[str]:
 def _longer(value: str, most: int, unit: str) -> list[str]:
     """Check the length in bytes, whatever the unit is called. The texts for labels say bytes, the older ones do not."""
     return [f"must be no more than {most} {unit}"] if len(value.encode(errors="surrogatepass")) > most else []
+
+
+_NO_PART_OF_AN_ADDRESS: Final = re.compile(r"[^!-~\u00a1-\uffff]|[\\<>\"^`{|}]")
+_HOST: Final = re.compile(r"\[[0-9a-f:.]+(%[\w.~%-]+)?\]|[\w.-]+", re.IGNORECASE)
+_PORT: Final = re.compile(r":0*[1-9]\d{0,4}", re.ASCII)
+
+
+def http_address(text: str) -> SplitResult:
+    """Parse the address of a server, which may have a path. Raises ValueError, without the text: it may have a password.
+
+    `urlsplit` alone drops blanks and line ends, accepts a host of any characters, and reads an empty port as none.
+    """
+    if (found := _NO_PART_OF_AN_ADDRESS.search(text)) is not None:
+        raise ValueError(f"must not have the character {found[0]!r}")
+    try:
+        parts = urlsplit(text)
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        raise ValueError("must name a valid host") from None
+    authority = parts.netloc.rpartition("@")[2]
+    if parts.scheme not in {"http", "https"} or (host := _HOST.match(authority)) is None:
+        raise ValueError("must begin with https:// or http:// and name a host")
+    port = authority[host.end() :]
+    if port and not (_PORT.fullmatch(port) and int(port[1:]) <= 65535):
+        raise ValueError("must have only a colon and a port of 1 to 65535 after the host")
+    if "?" in text or "#" in text:
+        raise ValueError("must end with the path")
+    return parts

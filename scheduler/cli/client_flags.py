@@ -72,7 +72,7 @@ def add_client_commands(command: CommandAdder, prog: str) -> None:
     what_if = command("what-if", whether, "[flags]", _EXIT_CODES)
     _add_question(what_if.add_argument)
     dump = "answer for this dump or these manifests instead of a running scheduler; may be repeated (see simulate)"
-    what_if.add_argument("--cluster", type=_non_empty, action="append", default=[], metavar="FILE", help=dump)
+    what_if.add_argument("--cluster", type=non_empty, action="append", default=[], metavar="FILE", help=dump)
     what_if.set_defaults(
         config="", allow_default_scheduler=False, emulated_version="", min_compatibility_version="", feature_gates={}
     )
@@ -104,21 +104,9 @@ class _Named(argparse.Action):
 
 def _add_question(add: _Add) -> None:
     manifests = "manifests of a pod or a workload, and of its claims and PodGroup; - is standard input; may be repeated"
-    add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
+    add("-f", "--filename", type=non_empty, action="append", default=[], metavar="FILE", help=manifests)
     add("--replicas", type=_replicas, metavar="N", help="number of pods (default: that of the workload, or 1)")
-    drain = "find places for the pods of a node, as if it were drained; may be repeated"
-    add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
-    add(
-        "--cordon",
-        type=object_name,
-        action="append",
-        default=[],
-        metavar="NODE",
-        help="place no pod on this node; may be repeated",
-    )
-    like = "add N empty nodes like this one, at most 100 in all; may be repeated (default of N: 1)"
-    add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
-    add_scale(add)
+    add_changes(add)
     partial = "with a plan: go on without the objects that the user may not list"
     add("--allow-partial", action="store_true", help=partial)
     without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"
@@ -126,8 +114,14 @@ def _add_question(add: _Add) -> None:
     add_namespace(add, "namespace of pods and manifests that name none (default: that of the kubeconfig's context)")
 
 
-def add_scale(add: _Add) -> None:
-    """Add --scale and --nodes-needed."""
+def add_changes(add: _Add) -> None:
+    """Add the flags that change the cluster: --drain, --cordon, --add-node-like, --scale and --nodes-needed."""
+    drain = "find other nodes for the pods of this node, as if it were drained; may be repeated"
+    add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
+    cordon = "place no pod on this node; may be repeated"
+    add("--cordon", type=object_name, action="append", default=[], metavar="NODE", help=cordon)
+    like = f"add N empty nodes like this one, at most {NODES_MAX}; may be repeated (default of N: 1)"
+    add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
     scale = "give a workload N pods, such as deployment/web=5 or job/NAMESPACE/NAME=3; may be repeated"
     add("--scale", type=scaled, action="append", default=[], metavar="KIND/NAME=N", help=scale)
     needed = "print how many more nodes like this one are needed until every pod is placed, instead of the outcome"
@@ -139,12 +133,17 @@ def add_namespace(add: _Add, text: str) -> None:
     add("-n", "--namespace", type=label, metavar="NS", help=text)
 
 
+def add_kubeconfig(add: _Add) -> None:
+    """Add --kubeconfig and --context."""
+    kubeconfig = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
+    add("--kubeconfig", type=non_empty, metavar="FILE", help=kubeconfig)
+    add("--context", type=non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
+
+
 def add_access(add: _Add) -> None:
     """Add the flags that say where the scheduler is."""
     default = LeaderElection()
-    kubeconfig = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
-    add("--kubeconfig", type=_non_empty, metavar="FILE", help=kubeconfig)
-    add("--context", type=_non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
+    add_kubeconfig(add)
     namespace = f"namespace of the scheduler's pods (default {default.resource_namespace})"
     add("--scheduler-namespace", type=label, default=default.resource_namespace, metavar="NS", help=namespace)
     name = f"name of the scheduler's Lease; the chart names it after its release (default {default.resource_name})"
@@ -152,11 +151,11 @@ def add_access(add: _Add) -> None:
     elsewhere = "namespace of the Lease (default: --scheduler-namespace)"
     add("--lease-namespace", type=label, metavar="NS", help=elsewhere)
     server = "address of a scheduler outside of the cluster, such as https://127.0.0.1:10259"
-    add("--server", type=_non_empty, metavar="URL", help=server)
+    add("--server", type=non_empty, metavar="URL", help=server)
     authority = "authorities of the scheduler's certificate (PEM) (default: the certificate is not verified)"
-    add("--scheduler-ca-file", type=_non_empty, metavar="FILE", help=authority)
+    add("--scheduler-ca-file", type=non_empty, metavar="FILE", help=authority)
     certified = "name in that certificate (default: LEASE-NAME.SCHEDULER-NAMESPACE.svc, or the host of --server)"
-    add("--scheduler-server-name", type=_non_empty, metavar="NAME", help=certified)
+    add("--scheduler-server-name", type=non_empty, metavar="NAME", help=certified)
     add(
         "--timeout",
         type=_timeout,
@@ -234,7 +233,8 @@ def _port(text: str) -> int:
     return count(text, 65535)
 
 
-def _non_empty(text: str) -> str:
+def non_empty(text: str) -> str:
+    """Return the text; the value of an unset shell variable is refused."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return text

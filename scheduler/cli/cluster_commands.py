@@ -15,15 +15,15 @@ import webbrowser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from scheduler.cli.debug_request import (
     Access,
     Client,
     DebugAnswer,
     DebugRequest,
+    MalformedInput,
     RawAnswer,
-    WrongAddress,
     answer_of,
     client_of,
     opened,
@@ -32,6 +32,8 @@ from scheduler.cli.debug_request import (
 from scheduler.cli.leader import LeaseName, NoAnswer, one_line
 from scheduler.core.feature_gates import VERSIONS
 from scheduler.metrics import logs
+
+T = TypeVar("T")
 
 MALFORMED: Final = 3
 NO_ANSWER: Final = 4
@@ -57,10 +59,6 @@ _NAMESPACED: Final = frozenset(
 
 
 _Request: TypeAlias = Callable[[Client], DebugRequest]
-
-
-class MalformedInput(Exception):
-    """The input cannot be sent. The text names the file or the flag."""
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -100,16 +98,17 @@ def what_if(arguments: argparse.Namespace) -> int:
 
 def ui(arguments: argparse.Namespace) -> int:
     """Serve the page of the running scheduler on this machine until Ctrl-C. Return the exit code."""
-    logs.setup("text", QUIET)
-    try:
-        asyncio.run(_serve_page(arguments))
-    except WrongAddress as mistake:
-        return fail(arguments, str(mistake), MALFORMED)
-    except (NoAnswer, OSError) as why:
-        return fail(arguments, str(why), NO_ANSWER)
-    except KeyboardInterrupt:
+
+    def serve() -> int:
+        try:
+            asyncio.run(_serve_page(arguments))
+        except OSError as why:
+            raise NoAnswer(str(why)) from why
+        except KeyboardInterrupt:
+            pass
         return 0
-    return 0
+
+    return attempt(arguments, serve)
 
 
 async def _serve_page(arguments: argparse.Namespace) -> None:
@@ -282,7 +281,7 @@ def check_plan(arguments: argparse.Namespace) -> None:
 def running_configuration(arguments: argparse.Namespace) -> tuple[bytes, str, dict[str, bool]]:
     """Return the scheduler's configuration in JSON, its emulated version and its feature gates.
 
-    Raises NoAnswer and WrongAddress.
+    Raises NoAnswer and MalformedInput.
     """
 
     async def page() -> str:
@@ -306,13 +305,9 @@ def running_configuration(arguments: argparse.Namespace) -> tuple[bytes, str, di
 
 def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:
     """Read the input, send the request, and print the answer. The input is checked before anything is sent."""
-    logs.setup("text", QUIET)
-    try:
-        answer = asyncio.run(_answer(access(arguments), prepare()))
-    except (MalformedInput, WrongAddress) as mistake:
-        return fail(arguments, str(mistake), MALFORMED)
-    except NoAnswer as why:
-        return fail(arguments, str(why), NO_ANSWER)
+    answer = attempt(arguments, lambda: asyncio.run(_answer(access(arguments), prepare())))
+    if isinstance(answer, int):
+        return answer
     if answer.status != 200:
         return fail(arguments, answer.text.strip() or f"status {answer.status}", answer.exit_code or NO_ANSWER)
     sys.stdout.write(answer.text if answer.text.endswith("\n") else answer.text + "\n")
@@ -334,6 +329,17 @@ def _code_in(text: str) -> int | None:
     except (ValueError, AttributeError, RecursionError):
         return None
     return code if type(code) is int and 0 <= code <= MALFORMED else None
+
+
+def attempt(arguments: argparse.Namespace, run: Callable[[], T]) -> T | int:
+    """Return the result, or the exit code after an error, which is printed."""
+    logs.setup("text", QUIET)
+    try:
+        return run()
+    except MalformedInput as mistake:
+        return fail(arguments, str(mistake), MALFORMED)
+    except NoAnswer as why:
+        return fail(arguments, str(why), NO_ANSWER)
 
 
 def fail(arguments: argparse.Namespace, text: str, code: int) -> int:

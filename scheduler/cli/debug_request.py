@@ -15,19 +15,28 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 from yarl import URL
 
 from scheduler import __version__
+from scheduler.api.meta import http_address
 from scheduler.cli.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
 from scheduler.cli.port_forward import OpenSockets, Tunnel, TunnelConnector, port_forward, unverified
 from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import printable
-from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, as_file, load_settings, proxy_for, tls_for
+from scheduler.kube.client_config import (
+    USER_AGENT,
+    Settings,
+    SettingsError,
+    address,
+    as_file,
+    load_settings,
+    proxy_for,
+    tls_for,
+)
 from scheduler.kube.http.streams import through
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import JSON, Status
@@ -43,8 +52,8 @@ _TRIES: Final = 2
 _NO_SUCH_PAGE: Final = "404 page not found"
 
 
-class WrongAddress(Exception):
-    """The value of --server is no address. The text is one line."""
+class MalformedInput(Exception):
+    """The input cannot be sent. The text names the file or the flag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +197,8 @@ class Client:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
                 self.progress.step = f"waiting for an answer of pod {leader}"
                 return await self._exchange(session, URL(f"https://{name}:{leader.port}"), request)
+        except aiohttp.ClientResponseError as error:
+            raise _no_http(f"port {leader.port} of pod {leader}", error) from error
         except (aiohttp.ClientError, OSError, EOFError) as error:
             why = await tunnel.error() or one_line(str(error)) or type(error).__name__
             raise NoAnswer(f"the connection to pod {leader} was closed: {why}; try again") from error
@@ -198,17 +209,25 @@ class Client:
         url = URL(self.access.server)
         tls = self._tls() if url.scheme == "https" else False
         name = {"server_hostname": self.access.server_name} if self.access.server_name else {}
+        try:
+            way = through(proxy_for(self.access.server))
+        except ValueError as error:
+            raise NoAnswer(f"{self.access.server}: {error}") from error
         sockets = OpenSockets()
         connector = aiohttp.TCPConnector(socket_factory=sockets)
         try:
             async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-                way = through(proxy_for(self.access.server))
                 return await self._exchange(session, url, request, ssl=tls, **name, **way)
         except aiohttp.ClientConnectorCertificateError as error:
             raise unverified(error.certificate_error, self.access.server_name or str(url.host)) from error
         except aiohttp.ClientConnectorError as error:
             why = one_line(error.strerror or str(error.os_error))
             raise NoAnswer(f"{self.access.server}: cannot connect: {why}; is the scheduler started there?") from error
+        except aiohttp.ClientHttpProxyError as error:
+            why = one_line(f"{error.status} {error.message}")
+            raise NoAnswer(f"{self.access.server}: the proxy {way['proxy']} does not connect: {why}") from error
+        except aiohttp.ClientResponseError as error:
+            raise _no_http(self.access.server, error) from error
         except (aiohttp.ClientError, OSError) as error:
             why = one_line(str(error)) or type(error).__name__
             raise NoAnswer(f"{self.access.server}: the connection was closed: {why}; try again") from error
@@ -258,7 +277,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator[Client]:
-    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer, WrongAddress."""
+    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer, MalformedInput."""
     progress = _Progress()
     try:
         async with asyncio.timeout(access.timeout_s):
@@ -269,9 +288,14 @@ async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator
 
 
 async def client_of(access: Access) -> Client:
-    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, WrongAddress."""
+    """Load the kubeconfig and return a client, whose requests have a time limit each. Raises NoAnswer, MalformedInput."""
     async with opened(access) as client:
         return client
+
+
+def _no_http(place: str, error: aiohttp.ClientResponseError) -> NoAnswer:
+    why = one_line(error.message.partition("\n")[0]).rstrip(":")
+    return NoAnswer(f"{place}: the answer is no HTTP ({why}); another program than the scheduler listens there")
 
 
 def _too_late(access: Access, progress: _Progress) -> NoAnswer:
@@ -280,10 +304,8 @@ def _too_late(access: Access, progress: _Progress) -> NoAnswer:
 
 async def _settings(access: Access) -> Settings:
     """Return address and credentials. An unencrypted daemon on this machine gets none."""
-    if access.server:
-        _check_server(access)
-        if urlsplit(access.server).scheme == "http":
-            return Settings(server="")
+    if access.server and _scheme(access) == "http":
+        return Settings(server="")
     try:
         return await load_settings(access.kubeconfig, context=access.context)
     except SettingsError as error:
@@ -292,23 +314,21 @@ async def _settings(access: Access) -> Settings:
         ) from error
 
 
-def _check_server(access: Access) -> None:
-    """Refuse to send credentials to a server that nothing vouches for."""
+def _scheme(access: Access) -> str:
+    """Return the scheme of --server. Refuses what is no address, and to send credentials to a server that nothing vouches for."""
     try:
-        parts = urlsplit(access.server)
-        is_address = parts.scheme in {"http", "https"} and parts.hostname and parts.path in {"", "/"}
-        _ = parts.port
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise WrongAddress(f"--server: expected an address such as https://127.0.0.1:10259, got {access.server!r}")
-    if parts.scheme == "https" and access.ca_file:
-        return
-    if not _is_loopback(str(parts.hostname)):
+        parts = http_address(address(access.server, "--server"))
+        why = "--server must have no path" if parts.path else ""
+    except ValueError as error:
+        why = str(error)
+    if why:
+        raise MalformedInput(f"{why}; expected an address such as https://127.0.0.1:10259, got {access.server!r}")
+    if not (parts.scheme == "https" and access.ca_file) and not _is_loopback(str(parts.hostname)):
         raise NoAnswer(
             f"--server: {access.server} is not on this machine, so its certificate must be verified before credentials "
             "are sent; use https and give --scheduler-ca-file"
         )
+    return parts.scheme
 
 
 def _is_loopback(host: str) -> bool:

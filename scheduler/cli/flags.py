@@ -19,12 +19,12 @@ from typing import Any, Final, TypeAlias
 from scheduler import __version__
 from scheduler.cli.client_flags import (
     MoreCommands,
+    add_changes,
     add_client_commands,
-    add_scale,
+    add_kubeconfig,
     count,
-    nodes_like,
+    non_empty,
     number_from,
-    object_name,
 )
 from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
@@ -144,13 +144,6 @@ def rate(text: str) -> float:
     return per_second
 
 
-def burst(text: str) -> int:
-    """Parse a number of requests."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a number, 0 or above, got {text!r}")
-    return int(text)
-
-
 def positive_duration(text: str) -> str:
     """Return a positive duration in Go's form."""
     from scheduler.config.document import format_duration
@@ -159,13 +152,6 @@ def positive_duration(text: str) -> str:
     if not seconds:
         raise argparse.ArgumentTypeError("must be greater than zero")
     return format_duration(seconds)
-
-
-def non_empty(text: str) -> str:
-    """Return the text; the value of an unset shell variable is refused."""
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
 
 
 def port(text: str) -> int:
@@ -223,10 +209,8 @@ def emulated_version(text: str) -> str:
     """Parse a version of kube-scheduler; the component `kube=` before it may be left out, as in kube-scheduler."""
     found = {part.strip().removeprefix("kube=") for part in text.split(",")}
     if len(found) != 1 or not found.issubset(VERSIONS):
-        versions = _or(VERSIONS)
-        raise argparse.ArgumentTypeError(
-            f"the behaviour is kube-scheduler's of {versions}: expected one of them, got {text!r}"
-        )
+        expected = f"the behaviour is kube-scheduler's of {_or(VERSIONS)}: expected one of them"
+        raise argparse.ArgumentTypeError(f"{expected}, got {text!r}")
     return found.pop()
 
 
@@ -260,8 +244,6 @@ ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""
 _QUIET: Final = -1
 _USAGE_ERRORS: Final = "  2    the command line is wrong: an unknown flag or command, or a value that is not accepted"
-_CONTEXT: Final = "context of the kubeconfig (default: its current-context)"
-_KUBECONFIG: Final = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
 _OLDEST: Final = "oldest version in the control plane, which switches some feature gates (default: the version before)"
 _EXIT_CODES: Final = f"""\
 exit codes:
@@ -334,9 +316,7 @@ def parser(more: MoreCommands | None = None) -> CommandParser:
     checking = "list all mistakes of KubeSchedulerConfiguration files"
     check = command("check-config", checking, "[flags] FILE...", _EXIT_CODES_OF_CHECK)
     check.add_argument("files", type=non_empty, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
-    _allow_default_scheduler(check.add_argument)
-    _add_feature_gates(check.add_argument)
-    _add_emulated_version(check.add_argument, DEFAULT_VERSION)
+    _add_behaviour(check.add_argument, DEFAULT_VERSION)
     recording = "record the history of a cluster in a file, without secrets"
     _add_record(command("record", recording, "[flags] FILE", _EXIT_CODES_OF_RECORD).add_argument)
     replay = "replay a recorded history under one or two configurations"
@@ -394,7 +374,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     add("--master", metavar="URL", default="", help="address of the API server; overrides the one in the kubeconfig")
     add("--kube-api-qps", type=rate, metavar="N", help="requests per second; negative: unlimited")
-    add("--kube-api-burst", type=burst, metavar="N", help="number of requests that may exceed --kube-api-qps at once")
+    add(
+        "--kube-api-burst",
+        type=partial(number_from, least=0),
+        metavar="N",
+        help="number of requests that may exceed --kube-api-qps at once",
+    )
     again = "an unschedulable pod is retried after this time, even without an event (default 5m0s)"
     _add_duration(add, "--pod-max-in-unschedulable-pods-duration", 300.0, again)
     drain = "time that running bindings and evictions may take after SIGTERM (default 30s)"
@@ -412,8 +397,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     force = "start even if a live Lease of another installation names the same scheduler name"
     _add_switch(add, "--force", force)
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults to FILE, and exit")
-    _add_feature_gates(add)
-    _add_emulated_version(add, "that of the API server, read at start")
+    _add_behaviour(add, "that of the API server, read at start")
     _add_serving(run.add_argument_group("serving").add_argument)
     _add_authentication(run.add_argument_group("authentication and authorization").add_argument)
     _add_election(run.add_argument_group("leader election").add_argument)
@@ -422,7 +406,6 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     add("--logging-format", choices=("text", "json"), default="text", help="format of log lines (default text)")
     level = "log level; 2: also one line per bound pod; 4: also debug lines of libraries (default 0)"
     add("-v", "--v", type=int, default=0, metavar="LEVEL", help=level)
-    _allow_default_scheduler(add)
     add_version(add)
     add_upstream_flags(run)
 
@@ -434,12 +417,8 @@ def _add_serving(add: _Add) -> None:
     add("--bind-address", type=address, default=EVERYWHERE, metavar="IP", help=bind)
     sharing = "set SO_REUSEPORT, so that several processes can listen on --secure-port"
     _add_switch(add, "--permit-port-sharing", sharing)
-    add(
-        "--cert-dir",
-        metavar="DIR",
-        default="",
-        help="directory with kube-scheduler.crt and kube-scheduler.key; used if they exist and --tls-cert-file is absent",
-    )
+    pair = "directory with kube-scheduler.crt and kube-scheduler.key; used if they exist and --tls-cert-file is absent"
+    add("--cert-dir", metavar="DIR", default="", help=pair)
     _add_file(
         add,
         "--tls-cert-file",
@@ -472,13 +451,8 @@ def _add_authentication(add: _Add) -> None:
     ):
         _add_duration(add, f"--{name}", 10.0, f"{text} (default 10s)")
     public = "paths that need no authorization; a * at the end matches every rest"
-    add(
-        "--authorization-always-allow-paths",
-        type=paths,
-        default=ALWAYS_ALLOWED,
-        metavar="PATH,...",
-        help=f"{public} (default {','.join(ALWAYS_ALLOWED)})",
-    )
+    public = f"{public} (default {','.join(ALWAYS_ALLOWED)})"
+    add("--authorization-always-allow-paths", type=paths, default=ALWAYS_ALLOWED, metavar="PATH,...", help=public)
 
 
 def _add_election(add: _Add) -> None:
@@ -526,37 +500,21 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     pending = "pod that may stay pending; a glob; may be repeated"
     add("--expect-pending", action="append", default=[], metavar="NS/NAME", help=pending)
     add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")
-    seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
-    add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
+    _add_simulated_daemon(add)
     seeds = "simulate with N seeds (at most 10000), from --seed on, and print in how many of them everything fits"
     add("--seeds", type=partial(count, most=_SEEDS_MAX), metavar="N", help=seeds)
     _add_duration(add, "--timeout", 120.0, "end the simulation after this time (default 2m0s)")
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
     add("--keep-scheduler-names", action="store_true", help="do not schedule pods of default-scheduler")
-    level = "log level of the daemon, 0 or above (default: no log)"
-    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help=level)
-    _allow_default_scheduler(add)
-    _add_feature_gates(add)
-    _add_emulated_version(add, f"that of the cluster with --from-cluster, else {DEFAULT_VERSION}")
+    _add_behaviour(add, f"that of the cluster with --from-cluster, else {DEFAULT_VERSION}")
     _add_cluster(simulate.add_argument_group("input from a cluster").add_argument)
-    _add_changes(simulate.add_argument_group("changes of the cluster, whose effect is printed").add_argument)
-
-
-def _add_changes(add: _Add) -> None:
-    drain = "find other nodes for the pods of this node, and place no pod on it; may be repeated"
-    add("--drain", type=object_name, action="append", default=[], metavar="NODE", help=drain)
-    cordon = "place no pod on this node; may be repeated"
-    add("--cordon", type=object_name, action="append", default=[], metavar="NODE", help=cordon)
-    like = "add N empty nodes like this one; may be repeated (default of N: 1)"
-    add("--add-node-like", type=nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
-    add_scale(add)
+    add_changes(simulate.add_argument_group("changes of the cluster, whose effect is printed").add_argument)
 
 
 def _add_cluster(add: _Add) -> None:
     from_cluster = "read the objects of a cluster; objects of FILE are added or replace them"
     add("--from-cluster", action="store_true", help=from_cluster)
-    add("--context", type=non_empty, metavar="NAME", help=_CONTEXT)
-    add("--kubeconfig", type=non_empty, metavar="FILE", help=_KUBECONFIG)
+    add_kubeconfig(add)
     only = "simulate only pending pods and workloads of this namespace; may be repeated"
     add("-n", "--namespace", type=non_empty, action="append", default=[], metavar="NS", help=only)
     add("--allow-partial", action="store_true", help="go on without the objects that the user may not list")
@@ -565,13 +523,19 @@ def _add_cluster(add: _Add) -> None:
     add("--print-dump-command", action="store_true", help=dump)
 
 
+def _add_simulated_daemon(add: _Add) -> None:
+    seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
+    add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
+    level = "log level of the daemon, 0 or above (default: no log)"
+    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help=level)
+
+
 def _add_record(add: _Add) -> None:
     add("file", type=non_empty, metavar="FILE", help="new file for the recording, compressed by gzip")
     add("--for", dest="duration", type=duration, metavar="DURATION", help="end after this time (default: when stopped)")
     limit = "end when the file has this size, such as 500Mi (default 1Gi)"
     add("--max-size", type=_size, default=2**30, metavar="SIZE", help=limit)
-    add("--kubeconfig", type=non_empty, metavar="FILE", help=_KUBECONFIG)
-    add("--context", type=non_empty, metavar="NAME", help=_CONTEXT)
+    add_kubeconfig(add)
     add("--allow-partial", action="store_true", help="go on without the kinds that the user may not list and watch")
 
 
@@ -586,14 +550,11 @@ def _add_replay(add: _Add) -> None:
     add("--scheduler-name", type=non_empty, action="append", default=[], metavar="NAME", help=names)
     speed = "max, or how many seconds of the recording pass in a second (default max)"
     add("--speed", type=_speed, metavar="max|N", help=speed)
-    seed = "choose between equal nodes, and make every other draw, by this number (default 0)"
-    add("--seed", type=partial(number_from, least=0), default=0, metavar="N", help=seed)
+    _add_simulated_daemon(add)
     add("--pool-label", default="", metavar="KEY", help="label of nodes; the use of each of its values is shown, too")
     add("-o", "--output", choices=("text", "json"), default="text", help="format of the result (default text)")
     add("--html", type=non_empty, metavar="FILE", help="write a page with pictures to FILE")
-    add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help="log level of the daemon (default: no log)")
-    _allow_default_scheduler(add)
-    _add_feature_gates(add)
+    _add_gates(add)
 
 
 def _size(text: str) -> int:
@@ -619,17 +580,16 @@ def _speed(text: str) -> float | None:
     return speed
 
 
-def _add_feature_gates(add: _Add) -> None:
+def _add_gates(add: _Add) -> None:
+    profile = "accept a profile named default-scheduler; only for clusters without kube-scheduler"
+    _add_switch(add, "--allow-default-scheduler", profile)
     text = "kube-scheduler's feature gates; may be repeated"
     add("--feature-gates", action=MergeGates, type=feature_gates, default={}, metavar="NAME=BOOL,...", help=text)
 
 
-def _add_emulated_version(add: _Add, default: str) -> None:
+def _add_behaviour(add: _Add, default: str) -> None:
+    """Add the flags that choose among kube-scheduler's behaviours. `default` says what the version is without its flag."""
+    _add_gates(add)
     text = f"version of kube-scheduler whose defaults and behaviour are used: {_or(VERSIONS)} (default: {default})"
     add("--emulated-version", type=emulated_version, metavar="VERSION", help=text)
     add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=_OLDEST)
-
-
-def _allow_default_scheduler(add: _Add) -> None:
-    text = "accept a profile named default-scheduler; only for clusters without kube-scheduler"
-    _add_switch(add, "--allow-default-scheduler", text)

@@ -489,6 +489,7 @@ def _what_if(arguments: argparse.Namespace) -> int:
         return _plan(arguments)
     if not arguments.cluster:
         return cluster_commands.what_if(arguments)
+    from scheduler.cli.debug_request import MalformedInput
     from scheduler.explain.manifests import WrongRequest
     from scheduler.explain.what_if import decoded
     from scheduler.metrics import logs
@@ -496,7 +497,7 @@ def _what_if(arguments: argparse.Namespace) -> int:
 
     try:
         question = decoded(cluster_commands.offline_question(arguments))
-    except (cluster_commands.MalformedInput, WrongRequest) as mistake:
+    except (MalformedInput, WrongRequest) as mistake:
         return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
     configuration, daemon = _simulated(arguments)
     logs.setup("text", cluster_commands.QUIET)
@@ -512,20 +513,17 @@ def _plan(arguments: argparse.Namespace) -> int:
     import tempfile
 
     from scheduler.cli import cluster_commands
-    from scheduler.cli.debug_request import WrongAddress
+    from scheduler.cli.debug_request import MalformedInput
     from scheduler.metrics import logs
     from simulator import simulate
 
-    try:
-        cluster_commands.check_plan(arguments)
-    except cluster_commands.MalformedInput as mistake:
-        return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
     with tempfile.TemporaryDirectory() as directory:
-        if not arguments.cluster:
-            try:
+        try:
+            cluster_commands.check_plan(arguments)
+            if not arguments.cluster:
                 _take_configuration(arguments, Path(directory) / "configz.json")
-            except WrongAddress as mistake:
-                return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
+        except MalformedInput as mistake:
+            return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
         configuration, daemon = _simulated(arguments)
         logs.setup("text", cluster_commands.QUIET)
         names = tuple(profile.scheduler_name for profile in configuration.profiles)

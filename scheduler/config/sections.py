@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlsplit
 
-from scheduler.api.meta import dns_label, subdomain
+from scheduler.api.meta import dns_label, http_address, subdomain
 from scheduler.config.document import format_duration
 from scheduler.config.fields import Fields, read
 from scheduler.config.types import ClientConnection, ExtenderConfig, ExtenderTls, LeaderElection, ManagedResource
@@ -96,8 +95,10 @@ def _extender(fields: Fields) -> ExtenderConfig:
     if timeout_s < 0:
         fields.invalid("httpTimeout", format_duration(timeout_s), "must be non-negative")
     url_prefix = fields.text("urlPrefix")
-    if not _is_http(url_prefix):
-        fields.invalid("urlPrefix", url_prefix, "must be a URL with the scheme http or https and a host")
+    try:
+        http_address(url_prefix)
+    except ValueError as why:  # kube-scheduler would start, and fail at each pod
+        fields.invalid("urlPrefix", url_prefix, str(why))
     return read(
         ExtenderConfig,
         fields,
@@ -106,14 +107,6 @@ def _extender(fields: Fields) -> ExtenderConfig:
         http_timeout_s=lambda: timeout_s or ExtenderConfig().http_timeout_s,
         managed_resources=lambda: tuple(resources),
     )
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a broken port or IPv6 address
-        return False
 
 
 def _tls(fields: Fields) -> ExtenderTls | None:

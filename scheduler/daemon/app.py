@@ -131,7 +131,7 @@ class Daemon:
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        settings = await self._settings()
+        settings = await _settings(self._options)
         self._transport = transport = HttpTransport(
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
@@ -211,13 +211,6 @@ class Daemon:
         self._spawn("event-recorder", self._recorder.run)
         self._spawn_watchdogs(transport, throttle)
         self._scheduling = self._spawn("scheduling-loop", self._schedule)
-
-    async def _settings(self) -> Settings:
-        kubeconfig = self._options.kubeconfig or self._options.config.client_connection.kubeconfig
-        settings = await load_settings(kubeconfig or None, self._options.master or None)
-        if self._options.token:
-            settings.authorization = f"Bearer {self._options.token}"
-        return settings
 
     def _spawn_watchdogs(self, transport: Transport, throttle: Throttle) -> None:
         lists = ListAudit(
@@ -301,14 +294,12 @@ class Daemon:
             answer=lambda request: scheduler.questions.answer_to(partial(scheduler.what_if.answer, request)),
             is_ready=lambda: self.is_synced and not self._is_stopping,
         )
-        own: tuple[tuple[bool, OwnObjects], ...] = (
-            (self._options.scheduler_profiles, self._profile_objects),
-            (self._options.what_if_objects, what_ifs),
-        )
+        own: list[OwnObjects] = [self._profile_objects] if self._options.scheduler_profiles else []
+        own += [what_ifs] if self._options.what_if_objects else []
         return Operator(
             transport,
             partial(SharedSession, settings, transport, metadata_of=(f"/{WHAT_IF.plural}",)),
-            [objects for is_on, objects in own if is_on],
+            own,
             self._clock,
             metrics=self.metrics.shell,
             reclaim_signals=self._take_signals,
@@ -572,18 +563,23 @@ def _log_without_effect(options: RunOptions, profiles: Mapping[str, Profile]) ->
             _log.warning("plugin of the configuration does not exist here", profile=name, plugin=plugin)
 
 
+async def _settings(options: RunOptions) -> Settings:
+    kubeconfig = options.kubeconfig or options.config.client_connection.kubeconfig
+    settings = await load_settings(kubeconfig or None, options.master or None)
+    if options.token:
+        settings.authorization = f"Bearer {options.token}"
+    return settings
+
+
 async def _for_server(options: RunOptions, for_version: Callable[[str], RunOptions]) -> RunOptions:
     """Return the options for the API server's version, or these if it does not answer within _VERSION_WITHIN_S."""
-    connection = options.config.client_connection
-    settings = await load_settings(options.kubeconfig or connection.kubeconfig or None, options.master or None)
-    clock = SystemClock()
+    settings, clock = await _settings(options), SystemClock()
     transport = HttpTransport(settings, clock=clock)
     git_version = ""
     try:
-        async with asyncio.timeout(_VERSION_WITHIN_S):
-            git_version = await server_version(transport, clock)
-    except TimeoutError:
-        pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_VERSION_WITHIN_S):
+                git_version = await server_version(transport, clock)
     finally:
         await transport.close()
     if git_version:

@@ -112,7 +112,11 @@ class Introspection:
             metrics=self.metrics.render,
             sample=self.metrics.sample,
             configz=self._configz,
-            debug_queue=lambda: {"counts": scheduler.pending, "entries": scheduler.queue.entries},
+            debug_queue=lambda: {
+                "leads": self.leadership.may_write,
+                "counts": scheduler.pending,
+                "entries": scheduler.queue.entries,
+            },
             debug_cache=partial(cache_page, scheduler.cluster),
             debug_pod=scheduler.shown,
             explain=self.explain,

@@ -13,7 +13,7 @@ import itertools
 import operator
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -339,7 +339,7 @@ class Explainer:
 
     def _place(self, profile: Profile) -> Place:
         """Return the ordinary attempt of a profile; what it assumes and reserves stays until the placement is undone."""
-        cycle = self._cycle(self._runner(profile))
+        cycle = self._cycle([self._runner(profile)])
 
         def place(info: PodInfo) -> Work[Placement | None]:
             outcome = yield from cycle.attempt(info, 1)
@@ -347,14 +347,13 @@ class Explainer:
 
         return place
 
-    def cycle(self, profile: Profile) -> Cycle:
-        """Return the attempts of a profile, with preemption. They count nothing in the scheduler's metrics."""
-        return self._cycle(self._runner_of(profile))
+    def cycle(self) -> Cycle:
+        """Return the attempts of all profiles, with preemption. They count nothing in the scheduler's metrics."""
+        return self._cycle(map(self._runner_of, self.profiles.values()))
 
-    def _cycle(self, runner: FrameworkRunner) -> Cycle:
-        return Cycle(
-            {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self.metrics, self.held_back
-        )
+    def _cycle(self, runners: Iterable[FrameworkRunner]) -> Cycle:
+        by_profile = {each.profile.name: each for each in runners}
+        return Cycle(by_profile, self.cluster, self.clock, random.Random(0), self.metrics, self.held_back)
 
     # -- parts of the answer -----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from scheduler.api.pod_group import API_GROUPS, GroupKey, group_of
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
 from scheduler.core.terminal import counted
-from scheduler.cycle import Cycle, Scheduled, Unschedulable
+from scheduler.cycle import Scheduled, Unschedulable
 from scheduler.explain.answer import (
     EXIT_CODES,
     DisplacedPod,
@@ -64,6 +64,7 @@ _PREEMPTIONS_MAX: Final = 3
 _GROUP_TRIALS: Final = 2
 """A group is tried again after its victims have left."""
 _REPORTED_MAX: Final = 1000
+_FEW: Final = 1000
 
 _Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=NODES_MAX)]
 
@@ -159,7 +160,7 @@ class _Run:
         self.changes = Plan(explainer.cluster)
         self.changes.begin()
         self._began = self._turn = self._clock.now()
-        self._cycles: dict[str, Cycle] = {}
+        self._cycle = explainer.cycle()
 
     def steps(self) -> Steps[WhatIfAnswer]:
         if sum(self.request.add_nodes_like.values()) > NODES_MAX:
@@ -258,8 +259,7 @@ class _Run:
                 yield from self._paced()
         for name in dict.fromkeys((*request.cordon, *request.drain)):
             self._slot(name, "drain" if name in request.drain else "cordon")
-            step = Step("add", "/spec/unschedulable", True)
-            self._edit(Edit("patch", "Node", name, patch=(step,)), "cordon")
+            self._edit(Edit("patch", "Node", name, patch=(Step("add", "/spec/unschedulable", True),)), "cordon")
         yield from self._without(request.without)
         for name in dict.fromkeys(request.drain):
             for info in list(self._cluster.nodes.pods(self._slot(name, "drain")).values()):
@@ -302,13 +302,12 @@ class _Run:
         if isinstance(info.pod, PartlyReadPod):
             self._displace(info.key, node, cause=info.pod.why)
             return
-        edits = tuple(self._overlay.claims_created_again(info))
-        planned = edits, partial(self._successor, info.pod, edits)
-        self._leaving.append(_Candidate(info.uid, info.key, info.priority, lambda: planned, node))
+        edits, pod = tuple(self._overlay.claims_created_again(info)), info.pod
 
-    def _successor(self, pod: Pod, edits: tuple[Edit, ...]) -> PodInfo:
-        """Return the pod that its controller creates after it has left its node."""
-        return self._overlay.pod(successor(pod, self._profile_of(pod.spec.scheduler_name)), edits)
+        def created_again() -> PodInfo:
+            return self._overlay.pod(successor(pod, self._profile_of(pod.spec.scheduler_name)), edits)
+
+        self._leaving.append(_Candidate(info.uid, info.key, info.priority, lambda: (edits, created_again), node))
 
     def _slot(self, name: str, where: str) -> int:
         slot = self._cluster.nodes.present_slot(name)
@@ -327,12 +326,10 @@ class _Run:
 
         Upstream: pkg/volume/util/storageclass.go GetDefaultClass
         """
-        classes = [
-            known_class.obj for known_class in self._cluster.volumes.classes.values() if known_class.obj.is_default
-        ]
-        newest = sorted(classes, key=lambda each: each.metadata.name)
-        newest.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
-        return newest[0].metadata.name if newest else ""
+        classes = [each.obj for each in self._cluster.volumes.classes.values() if each.obj.is_default]
+        classes.sort(key=lambda each: each.metadata.name)
+        newest = max(classes, key=lambda each: each.metadata.creation_timestamp or "", default=None)
+        return newest.metadata.name if newest is not None else ""
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
@@ -377,13 +374,18 @@ class _Run:
             self._displace(candidate.key, candidate.source, cause=str(error))
             return
         with_claims = len(self.changes)
-        victims: list[PodInfo] = []
-        why = ""
+        victims, why = list[PodInfo](), ""
         for _ in range(_PREEMPTIONS_MAX):
-            outcome = yield from self._trial(self._cycle(info).attempt(info, 1))
+            outcome = yield from self._trial(self._cycle.attempt(info, 1))
             if isinstance(outcome, Scheduled):
                 self.changes.add(Placement(self._cluster, outcome))
-                self._note_placed(candidate, outcome.assumed.node_name, victims)
+                node = outcome.assumed.node_name
+                for victim in victims:
+                    self._note_preempted(victim, candidate.key)
+                if candidate.source:
+                    self._displace(candidate.key, candidate.source, to=node)
+                else:
+                    self._placed[candidate.key] = node
                 return
             why = outcome.message
             if not (isinstance(outcome, Unschedulable) and outcome.nominate and outcome.victims):
@@ -394,9 +396,7 @@ class _Run:
         self.changes.drop(with_claims)  # as it was before the preemption
         with contextlib.suppress(TookTooLong):  # then what the attempt says has to suffice
             explanation = yield from self._trial(self.explainer.rejected(info))
-            why = explanation.cause
-            if self._explanation is None:
-                self._explanation = explanation
+            why, self._explanation = explanation.cause, self._explanation or explanation
         self.changes.drop(before)
         self._refuse(candidate, why)
 
@@ -483,11 +483,12 @@ class _Run:
     def _note_group(
         self, group: GroupKey, candidates: Sequence[_Candidate], trial: GroupTrial | str, victims: Iterable[PodInfo]
     ) -> None:
-        wanted, groups = self._cluster.pod_groups.get(group), self._cluster.pod_groups
-        nodes = trial.nodes if isinstance(trial, GroupTrial) else {}
-        why = (
-            trial.summary(wanted.topology_key if wanted is not None else "") if isinstance(trial, GroupTrial) else trial
-        )
+        groups, nodes = self._cluster.pod_groups, dict[str, str]()
+        if isinstance(trial, GroupTrial):
+            wanted = groups.get(group)
+            nodes, why = trial.nodes, trial.summary(wanted.topology_key if wanted is not None else "")
+        else:
+            why = trial
         verdict: Verdict = ("fitsAfter" if victims else "fits") if nodes else "doesNotFit"
         self._group_answers.append(
             WhatIfGroup(
@@ -507,25 +508,9 @@ class _Run:
             return
         for victim in victims:
             self._note_preempted(victim, group.key)
-        for candidate in candidates:
-            if candidate.key in nodes:
-                self._placed[candidate.key] = nodes[candidate.key]
-            else:
-                self._additional += 1
-
-    def _cycle(self, info: PodInfo) -> Cycle:
-        name = info.pod.spec.scheduler_name
-        if name not in self._cycles:
-            self._cycles[name] = self.explainer.cycle(self.explainer.profiles[name])
-        return self._cycles[name]
-
-    def _note_placed(self, candidate: _Candidate, node: str, victims: list[PodInfo]) -> None:
-        for victim in victims:
-            self._note_preempted(victim, candidate.key)
-        if candidate.source:
-            self._displace(candidate.key, candidate.source, to=node)
-        else:
-            self._placed[candidate.key] = node
+        placed = {each.key: nodes[each.key] for each in candidates if each.key in nodes}
+        self._placed |= placed
+        self._additional += len(candidates) - len(placed)
 
     def _note_preempted(self, victim: PodInfo, by: str) -> None:
         gone = DisplacedPod(pod=victim.key, source=victim.node_name, cause=f"preempted by {by}", preempted_by=by)
@@ -587,14 +572,15 @@ class _Run:
             verdict = "fitsAfter"
         parts = []
         if replicas:
-            parts.append(f"{len(self._placed)} of {counted(replicas, 'pod')} {_fit(replicas)}")
+            parts.append(f"{len(self._placed)} of {counted(replicas, 'pod')} {'fits' if replicas == 1 else 'fit'}")
         if self._displaced:
             leaving = len(self._displaced)
-            parts.append(f"{moved} of {counted(leaving, 'pod')} of drained nodes {_fit(leaving)} elsewhere")
-        if self._preempted:
             parts.append(
-                f"{counted(len(self._preempted), 'pod')} {'is' if len(self._preempted) == 1 else 'are'} preempted"
+                f"{moved} of {counted(leaving, 'pod')} of drained nodes {'fits' if leaving == 1 else 'fit'} elsewhere"
             )
+        if self._preempted:
+            preempted = len(self._preempted)
+            parts.append(f"{counted(preempted, 'pod')} {'is' if preempted == 1 else 'are'} preempted")
         if self._unexplained and self._explanation is None:
             parts.append(self._unexplained)
         return WhatIfAnswer(
@@ -610,10 +596,3 @@ class _Run:
             explanation=self._explanation,
             is_complete=is_complete,
         )
-
-
-def _fit(pods: int) -> str:
-    return "fits" if pods == 1 else "fit"
-
-
-_FEW: Final = 1000

@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, quote
 
 import aiohttp
 import structlog
@@ -33,6 +33,7 @@ from multidict import CIMultiDict
 from yaml import YAMLError
 
 from scheduler import __version__
+from scheduler.api.meta import http_address
 from scheduler.core.clock import Clock
 from scheduler.kube.credentials.exec_plugin import CredentialPluginError, run_plugin
 from scheduler.kube.credentials.kubeconfig import Kubeconfig, Section, read_kubeconfig
@@ -41,10 +42,10 @@ from scheduler.kube.http.resumption import ResumingContext
 _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
-def address(text: str) -> str:
+def address(text: str, what: str = "the server's address") -> str:
     """Return the address without a final slash. Raises ValueError, also for a password: addresses are logged."""
-    if _parts(text, "the server's address").username is not None:
-        raise ValueError("the server's address must not name a user")
+    if _parts(text, what).username is not None:
+        raise ValueError(f"{what} must not name a user")
     return text.rstrip("/")
 
 
@@ -61,13 +62,13 @@ def proxy_for(server: str) -> str | None:
         or any(_spares(entry.strip().lower(), host, port) for entry in no_proxy.split(","))
     ):
         return None
-    return as_proxy(proxy)
+    return as_proxy(proxy, f"the address of {name.upper()}")
 
 
-def as_proxy(text: str) -> str:
+def as_proxy(text: str, what: str) -> str:
     """Return the proxy with its scheme. Raises ValueError for other schemes than HTTP's; the text omits a password."""
     proxy = text if "://" in text else f"http://{text}"
-    _parts(proxy, "the proxy's address")
+    _parts(proxy, what)
     return proxy
 
 
@@ -131,13 +132,10 @@ def impersonation(user: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _parts(text: str, what: str) -> SplitResult:
-    parts = urlsplit(text)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError(f"{what} must begin with https:// or http:// and name a host")
-    _ = parts.port, parts.hostname.encode("idna")  # each raises ValueError for an invalid address
-    if parts.query or parts.fragment:
-        raise ValueError(f"{what} must end with the path")
-    return parts
+    try:
+        return http_address(text)
+    except ValueError as why:
+        raise ValueError(f"{what} {why}") from why
 
 
 def _is_loopback(host: str) -> bool:
@@ -213,11 +211,15 @@ async def load_settings(
     They are a kubeconfig, `master` alone (no credentials), the service account, and kubectl's default file. `master`
     also replaces the address of a kubeconfig. May run an exec plugin. Raises `SettingsError`.
     """
-    if kubeconfig is None and master is not None:
+    try:
+        given = address(master, "the address of --master") if master is not None else ""
+    except ValueError as why:
+        raise SettingsError(f"{why}, got {master!r}") from why
+    if kubeconfig is None and given:
         try:
-            settings = Settings(server=address(master), proxy=proxy_for(master))
+            settings = Settings(server=given, proxy=proxy_for(given))
         except ValueError as why:
-            raise SettingsError(f"{master}: {why}") from why
+            raise SettingsError(str(why)) from why
         settings.tls = tls_for() if settings.server.startswith("https") else None
         return settings
     in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
@@ -227,8 +229,8 @@ async def load_settings(
     settings = Settings(server="")
     try:
         await source.load(settings, force=True)
-        settings.server = address(master or settings.server)
-        settings.proxy = as_proxy(settings.proxy) if settings.proxy else proxy_for(settings.server)
+        settings.server = given or address(settings.server)
+        settings.proxy = as_proxy(settings.proxy, "proxy-url") if settings.proxy else proxy_for(settings.server)
     except source.failures as why:
         raise SettingsError(f"{source.name}: {' '.join(str(why).split()) or type(why).__name__}") from why
     settings.renew = lambda force: source.renew(settings, force=force)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
@@ -22,6 +22,7 @@ import msgspec
 from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from scheduler.api.pod_group import API_GROUPS
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.explain.answer import EXIT_CODES, Explanation, WhatIfAnswer, as_text, what_if_as_text
 from scheduler.explain.groups.answer import GroupExplanation, group_as_text
@@ -62,6 +63,7 @@ _LONGEST_HEADER: Final = 16 * 1024
 """A bearer token with many claims is long."""
 _UNRESOLVED_HOST: Final = re.compile(r"(localhost|\d+\.\d+\.\d+\.\d+|\[[0-9a-f:.]+\])(:\d+)?", re.IGNORECASE)
 """A Host that a browser resolves without a name server, so that no site can point it at this machine."""
+_OUTPUTS: Final = ("json", "text")
 _AT_ONCE: Final = 2
 """Concurrent pages of a slow kind; further requests wait."""
 
@@ -133,7 +135,7 @@ class Endpoints:
 
     async def start(self) -> None:
         """Start serving connections."""
-        app = web.Application(middlewares=[self._timed, self._guarded], client_max_size=_BODY_MAX)
+        app = web.Application(middlewares=[self._timed, self._guarded, self._answered], client_max_size=_BODY_MAX)
         app.router.add_routes(self._routes())
         runner = web.AppRunner(
             app,
@@ -207,12 +209,23 @@ class Endpoints:
                 return _refused(refusal)
         if (connection := _connection(request)) is not None:
             connection.admitted()
+        return await handler(request)
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Return the answer, or the response that says why there is none."""
         try:
             return await handler(request)
         except web.HTTPNotFound:
             return _not_found()
         except (web.HTTPException, ConnectionError):
             raise
+        except TooManyQuestions:
+            return _later("429 too many questions are waiting; try again\n", status=429)
+        except (NotReady, ClusterChanged) as why:
+            return _later(f"503 {why}\n", status=503)
+        except Refused as why:
+            return _unreadable(f"400 {why}\n", status=400)
         except Exception as error:  # noqa: BLE001 (a page that fails costs its own request)
             self._sources.on_error(error)
             return _last(_text("500 internal server error\n", status=500))
@@ -260,11 +273,9 @@ class Endpoints:
             if request.headers.get("Sec-Fetch-Site", "none") in {"cross-site", "same-site"}:
                 return _text("403 only this page may read its data\n", status=403)
             try:
-                found = await self._answered(data(request.query))
+                found = await data(request.query)
             except MalformedQuery as why:
                 return _text(f"400 {why}\n", status=400)
-            if isinstance(found, web.Response):
-                return found
             return _compact(found) if found is not None else _text("404 no such pods or nodes\n", status=404)
 
         return [web.get("/ui", page), web.get("/ui/data", rows)]
@@ -319,19 +330,21 @@ class Endpoints:
 
     async def _explain(self, request: web.Request) -> web.StreamResponse:
         """Answer about a pod in JSON, or with `?output=text` as text; with `?group` about a group, `?group=API-GROUP` chooses it."""
+        _check(request, "output", _OUTPUTS)
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        api_group = request.query.get("group")
-        if api_group is not None:
-            group = await self._answered(self._sources.explain_group(key, api_group))
-            if isinstance(group, web.Response):
-                return group
-            what = f"no group {key}" + (f" of {api_group}" if api_group else "")
-            return _missing(what) if group is None else _shown(request, group, group_as_text, group.exit_code)
-        found = await self._answered(self._sources.explain(key))
-        if isinstance(found, web.Response):
-            return found
+        if "group" in request.query:
+            _check(request, "group", ("", *API_GROUPS.values()))
+            api_group = request.query["group"]
+            group = await self._sources.explain_group(key, api_group)
+            what = f"there is no group {key}" + (f" of {api_group}\n" if api_group else "\n")
+            return (
+                _unreadable(what, status=404)
+                if group is None
+                else _shown(request, group, group_as_text, group.exit_code)
+            )
+        found = await self._sources.explain(key)
         return (
-            _missing(f"no pod {key} that has not ended")
+            _unreadable(f"there is no pod {key} that has not ended\n", status=404)
             if found is None
             else _shown(request, found, as_text, found.exit_code)
         )
@@ -353,24 +366,9 @@ class Endpoints:
             return _last(_text("408 the request takes too long\n", status=408))
         except web.HTTPRequestEntityTooLarge:
             return _last(_text(too_large, status=413))
-        found = await self._answered(self._read_and_answered(body))
-        return found if isinstance(found, web.Response) else _shown(request, found, what_if_as_text, found.exit_code)
-
-    async def _read_and_answered(self, body: bytes) -> WhatIfAnswer:
-        return await self._sources.what_if(decoded(body))
-
-    async def _answered(self, answer: Awaitable[T]) -> T | web.Response:
-        """Return the answer, or the response that says why there is none."""
-        try:
-            return await answer
-        except TooManyQuestions:
-            return _later("429 too many questions are waiting; try again\n", status=429)
-        except (NotReady, ClusterChanged) as why:
-            return _later(f"503 {why}\n", status=503)
-        except Refused as why:
-            response = _text(f"400 {why}\n", status=400)
-            response.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
-            return response
+        _check(request, "output", _OUTPUTS)
+        found = await self._sources.what_if(decoded(body))
+        return _shown(request, found, what_if_as_text, found.exit_code)
 
 
 class NotReady(Exception):
@@ -463,10 +461,17 @@ def _not_found() -> web.Response:
     return _text("404 page not found\n", status=404)
 
 
-def _missing(what: str) -> web.Response:
-    response = _text(f"there is {what}\n", status=404)
+def _unreadable(text: str, *, status: int) -> web.Response:
+    response = _text(text, status=status)
     response.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
     return response
+
+
+def _check(request: web.Request, name: str, allowed: Sequence[str]) -> None:
+    """Raise Refused for a value of this parameter that is not allowed."""
+    for value in request.query.getall(name, ()):
+        if value not in allowed:
+            raise Refused(f"{name} must be one of {', '.join(filter(None, allowed))}")
 
 
 def _last(response: web.Response) -> web.Response:

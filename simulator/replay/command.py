@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
-from scheduler.core.terminal import counted, printable
+from scheduler.core.terminal import counted
 from simulator.replay.answer import ReplayAnswer, RunAnswer, as_json, replay_answer, run_answer
 from simulator.replay.history import History, read_history
 from simulator.replay.recorder import RecordOptions, record
@@ -25,7 +25,7 @@ from simulator.replay.report import as_html, as_table, duration, notes
 from simulator.replay.run import ReplayRules, recorded, replayed
 from simulator.simulate import DaemonFor, daemons
 from simulator.simulate.input.sources import InputError
-from simulator.simulate.report import ReportConsole
+from simulator.simulate.report import ReportConsole, plain
 
 __all__ = ["REPLAYS_MAX", "Candidate", "RecordOptions", "ReplayArguments", "record_main", "replay_main", "replay_of"]
 
@@ -195,4 +195,4 @@ def _bar(errors: Console, title: str, text: str) -> Iterator[Progress]:
 
 
 def _print(errors: Console, line: str) -> None:
-    errors.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    errors.print(plain(line), soft_wrap=True)

@@ -13,10 +13,12 @@ from typing import Any, Final
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 from scheduler.core.terminal import printable
 from scheduler.server.ui.page import embedded
 from simulator.replay.answer import PodTimesAnswer, ReplayAnswer, RunAnswer, UseAnswer
+from simulator.simulate.report import plain
 
 _ROWS_MAX: Final = 50
 """Pods in a table of the page."""
@@ -29,14 +31,14 @@ def as_table(answer: ReplayAnswer) -> Table:
     table = Table(box=SIMPLE_HEAD, title=_title(answer), title_justify="left")
     table.add_column("")
     for run in answer.runs:
-        table.add_column(printable(f"{run.name}\n{_source(run)}"), justify="right")
+        table.add_column(plain(f"{run.name}\n{_source(run)}"), justify="right")
     for title, text in _COUNTS:
         table.add_row(title, *map(text, answer.runs))
     for key in dict.fromkeys((use.group, use.name, use.pool) for run in answer.runs for use in run.use):
         group, name, pool = key
         title = f"{name}{f' in {pool}' if pool else ''}"
         cells = [_share(_found(run, key)) for run in answer.runs]
-        table.add_row(printable(f"{title}, mean (peak)" if group != "storage" else f"{title}, mean"), *cells)
+        table.add_row(plain(f"{title}, mean (peak)" if group != "storage" else f"{title}, mean"), *cells)
     return table
 
 
@@ -60,10 +62,10 @@ def as_html(answer: ReplayAnswer) -> bytes:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-def _title(answer: ReplayAnswer) -> str:
+def _title(answer: ReplayAnswer) -> Text:
     recording = answer.recording
     names = ", ".join(answer.scheduler_names)
-    return printable(
+    return plain(
         f"{recording.started_at}, {duration(recording.duration_s)}, {recording.events} events, pods of {names}"
     )
 

@@ -32,14 +32,14 @@ from scheduler.server.cache_dump import indented
 from simulator.simulate import orders, pod_groups
 from simulator.simulate.input.complete import Completed, complete
 from simulator.simulate.input.dump import save
-from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, explained, read_cluster
+from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions, lacking, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingObject, driver_notes
 from simulator.simulate.orders import DEFAULT_SEED
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.planning import nodes_needed
 from simulator.simulate.planning.changes import Changes, changed, node_named
-from simulator.simulate.planning.difference import Difference, difference, lines
+from simulator.simulate.planning.difference import Difference, difference, plan_lines
 from simulator.simulate.report import (
     ReportConsole,
     as_html,
@@ -48,6 +48,7 @@ from simulator.simulate.report import (
     nodes_needed_as_json,
     orders_as_json,
     orders_as_text,
+    plain,
 )
 from simulator.simulate.run import Progress as PodProgress, SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
@@ -187,7 +188,7 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     if asked.output == "json":
         sys.stdout.write(as_json(outcome, found) + "\n")
     elif asked.prints_plan_only and found is not None:
-        sys.stdout.write(printable("\n".join(lines(found, _MOST_LINES)) + "\n"))
+        sys.stdout.write(printable("\n".join(plan_lines(found, _MOST_LINES)) + "\n"))
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:
@@ -351,7 +352,7 @@ async def _read_cluster(asked: SimulateArguments, options: ClusterOptions, error
     for note in read.notes:
         _say(errors, f"warning: {note}")
     if read.gaps:
-        _say(errors, f"warning: {explained(read.gaps)}")
+        _say(errors, f"warning: {lacking(read.gaps)}")
     if asked.save_to:
         save(read.objects, asked.save_to)
         _say(errors, f"saved {counted(len(read.objects), 'object')} in {asked.save_to}")
@@ -371,4 +372,4 @@ def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:
 
 
 def _say(errors: Console, line: str) -> None:
-    errors.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+    errors.print(plain(line), soft_wrap=True)

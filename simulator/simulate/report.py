@@ -110,15 +110,15 @@ def as_table(outcome: Outcome, console: Console, difference: Difference | None =
         _print_tables(outcome, console)
     else:
         for line in _lines(outcome):
-            console.print(_text(line), soft_wrap=True)
+            console.print(plain(line), soft_wrap=True)
     if outcome.detail is not None:
         for line in _detail_lines(outcome, outcome.detail, most=ROWS if console.is_terminal else None):
-            console.print(_text(line), soft_wrap=True)
+            console.print(plain(line), soft_wrap=True)
     for each in outcome.explanations:
         console.print(Text(f"\n{as_text(each)}"), soft_wrap=True)
     if difference is not None:
         for line in lines(difference, ROWS if console.is_terminal else None):
-            console.print(_text(line), soft_wrap=True)
+            console.print(plain(line), soft_wrap=True)
     for text in _closing(outcome):
         console.print(text, soft_wrap=not console.is_terminal)
 
@@ -243,14 +243,15 @@ def _some(placements: tuple[Placement, ...]) -> list[Placement]:
     return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
 
 
-def _text(text: str, style: str = "") -> Text:
+def plain(text: str, style: str = "") -> Text:
+    """Return a text of which rich takes nothing for markup or an emoji: names and paths may have `[/x]` or `:on:`."""
     return Text(printable(text), style)
 
 
 def _placed(placements: list[Placement]) -> Table:
     table = Table("pod", "node")
     for each in placements:
-        table.add_row(_text(each.pod), _text(each.node))
+        table.add_row(plain(each.pod), plain(each.node))
     return table
 
 
@@ -259,7 +260,7 @@ def _workloads(rows: list[WorkloadRow]) -> Table:
     for each in rows:
         counts = (each.existing, each.created, len(each.deleted), each.ignored)
         replicas = "" if each.replicas is None else str(each.replicas)
-        table.add_row(_text(each.workload), replicas, *map(str, counts), _text(each.reason))
+        table.add_row(plain(each.workload), replicas, *map(str, counts), plain(each.reason))
     return table
 
 
@@ -267,7 +268,7 @@ def _groups(rows: list[GroupRow]) -> Table:
     table = Table("group", "pods", "placed", "starts with", "why")
     for each in rows:
         least = "" if each.least is None else str(each.least)
-        table.add_row(_text(each.group.key), str(each.pods), str(each.placed), least, _text(each.message))
+        table.add_row(plain(each.group.key), str(each.pods), str(each.placed), least, plain(each.message))
     return table
 
 
@@ -276,7 +277,7 @@ def _reasons(outcome: Outcome) -> Table:
     for why, pods in outcome.pending_by_reason():
         unexpected = sum(1 for each in pods if not each.is_expected_pending)
         expected = Text("yes", "green") if not unexpected else Text(f"{unexpected} not", "red")
-        table.add_row(str(len(pods)), _text(why), _text(examples(pods)), expected)
+        table.add_row(str(len(pods)), plain(why), plain(examples(pods)), expected)
     return table
 
 
@@ -284,12 +285,12 @@ def _victims(victims: tuple[Victim, ...]) -> Table:
     table = Table("preempted", "priority", "on node", "for", "priority", "now on node")
     for each in victims:
         table.add_row(
-            _text(each.pod),
+            plain(each.pod),
             str(each.priority),
-            _text(each.node),
-            _text(each.preemptor or "not recorded"),
+            plain(each.node),
+            plain(each.preemptor or "not recorded"),
             "" if each.preemptor_priority is None else str(each.preemptor_priority),
-            _text(each.preemptor_node or "none"),
+            plain(each.preemptor_node or "none"),
         )
     return table
 
@@ -298,12 +299,12 @@ def _fills(fills: tuple[Fill, ...]) -> Table:
     table = Table("resource", "requested", "of", "share", "fullest node", "emptiest node")
     for each in fills:
         table.add_row(
-            _text(each.resource),
+            plain(each.resource),
             _amount(each.resource, each.requested),
             _amount(each.resource, each.allocatable),
             f"{each.share:.0%}",
-            _text(f"{each.fullest[0]} {each.fullest[1]:.0%}"),
-            _text(f"{each.emptiest[0]} {each.emptiest[1]:.0%}"),
+            plain(f"{each.fullest[0]} {each.fullest[1]:.0%}"),
+            plain(f"{each.emptiest[0]} {each.emptiest[1]:.0%}"),
         )
     return table
 
@@ -328,38 +329,38 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     pods, nodes = counted(len(outcome.placements), "pod"), counted(outcome.nodes, "node")
     took = f"{placed} of {pods} placed on {nodes} in {timing.total_s:.2f} s"
     rate = timing.rate(placed)
-    lines = [_text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
+    lines = [plain(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
         were = "was" if len(outcome.victims) == 1 else "were"
         victims = counted(len(outcome.victims), "pod")
-        lines.append(_text(f"{victims} {were} preempted for {counted(preemptors, 'pod')}"))
+        lines.append(plain(f"{victims} {were} preempted for {counted(preemptors, 'pod')}"))
     if outcome.bound_before:
-        lines.append(_text(f"{counted(outcome.bound_before, 'pod')} had a node already"))
+        lines.append(plain(f"{counted(outcome.bound_before, 'pod')} had a node already"))
     if outcome.left_alone:
-        lines.append(_text(f"left alone, because they name another scheduler: {counted(outcome.left_alone, 'pod')}"))
+        lines.append(plain(f"left alone, because they name another scheduler: {counted(outcome.left_alone, 'pod')}"))
     if outcome.left_out:
         foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
         native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
         if native:
-            lines.append(_text(f"scheduling does not look at {_kinds(native)}"))
+            lines.append(plain(f"scheduling does not look at {_kinds(native)}"))
         if foreign:
             lines.append(
-                _text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}")
+                plain(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}")
             )
     if not outcome.is_settled:
-        lines.append(_text(TIME_RAN_OUT, "red"))
+        lines.append(plain(TIME_RAN_OUT, "red"))
     if is_brief:
         return lines
     if outcome.is_empty:
-        lines.append(_text(NOTHING_TO_PLACE, "red"))
+        lines.append(plain(NOTHING_TO_PLACE, "red"))
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:
-        lines.append(_text(f"pending and not expected to be (--expect-pending): {counted(pending, 'pod')}", "red"))
+        lines.append(plain(f"pending and not expected to be (--expect-pending): {counted(pending, 'pod')}", "red"))
     shown = [each.problem for each in unexpected if each.node]
     shown += [f"{pod} is gone: {why}" for pod, why in outcome.abandoned.items()]
-    lines += [_text(problem, "red") for problem in shown[:PROBLEMS]]
+    lines += [plain(problem, "red") for problem in shown[:PROBLEMS]]
     if len(shown) > PROBLEMS:
-        lines.append(_text(f"… and {len(shown) - PROBLEMS} more", "red"))
+        lines.append(plain(f"… and {len(shown) - PROBLEMS} more", "red"))
     return lines

@@ -95,6 +95,18 @@ def test_the_text_has_the_difference_only(simulate: Simulation) -> None:
     ]
 
 
+def test_the_text_says_which_new_pods_have_no_node_or_do_not_exist(simulate: Simulation) -> None:
+    written(NODE, workload("StatefulSet", "db", 1))
+
+    code = cli.main(["what-if", "--cluster", "in.yaml", "--scale=statefulset/db=9"])
+    assert code == 2
+    *_, pending, row = simulate.capsys.readouterr().out.splitlines()
+    assert pending.startswith("! default/db-4  no node: 0/1 nodes are available: 1 Insufficient cpu.")
+    assert row == (
+        "StatefulSet default/db: 9 replicas, 5 created (4 pods are created one after the other, once db-4 is ready)"
+    )
+
+
 def test_a_manifest_is_part_of_a_plan(simulate: Simulation) -> None:
     written(NODE)
     Path("web.yaml").write_text(json.dumps(workload("Deployment", "web", 9)))

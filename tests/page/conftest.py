@@ -10,6 +10,7 @@ from tests.deploy import tools
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.page.browser import Browser
+from tests.page.examined import Examine, Examined
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -46,3 +47,8 @@ def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = Path(named) if named else tmp_path_factory.mktemp("screenshots")
     directory.mkdir(parents=True, exist_ok=True)
     return directory
+
+
+@pytest.fixture
+def examine(axe: str, shots: Path) -> Examine:
+    return lambda page: Examined(page, axe, shots)

@@ -1,19 +1,15 @@
 """The page /ui in a browser: what it shows in each state, with the keyboard, without mistakes of accessibility.
 
-In each state axe-core finds nothing, the console stays empty, the content security policy is never violated, the
-keyboard reaches every control, and the document stays small. `KUBESTOW_SCREENSHOTS=DIR` keeps the pictures.
+`KUBESTOW_SCREENSHOTS=DIR` keeps the pictures.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import aiohttp
 import pytest
@@ -22,24 +18,10 @@ from scheduler.cli.debug_request import DebugRequest, RawAnswer
 from scheduler.cli.page_proxy import page_proxy
 from scheduler.server.ui.answers import HistoryPoint, Problem
 from tests.page.browser import Browser, Page, opened
+from tests.page.examined import NO_SCROLL, ROWS_OF, SHOWN, Examine, part_of
 from tests.page.sites import HOSTILE, few, grouped, hostile, many, serving, with_pools, with_uses
 from tests.unit.harness import SchedulerHarness
 
-ELEMENTS_MAX = 2000
-TABS_MAX = 400
-SHOWN = "!document.getElementById('no-causes').textContent.includes('Loading')"
-AXE = "axe.run(document).then((found) => found.violations.map((each) => `${each.id}: ${each.nodes[0].html} ${each.nodes[0].failureSummary}`))"
-FOCUSED = """(() => {
-  const at = document.activeElement, style = getComputedStyle(at);
-  if (at === document.body) return null;
-  if (!at.dataset.walked) at.dataset.walked = "0";
-  at.dataset.walked = String(Number(at.dataset.walked) + 1);
-  return {id: at.id, tag: at.localName, times: Number(at.dataset.walked), outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
-    name: at.getAttribute("aria-label") || at.innerText || (at.labels && at.labels[0] ? at.labels[0].innerText : "") || at.id};
-})()"""
-REACHABLE = """[...document.querySelectorAll("a[href], button, input, textarea, summary, [tabindex='0']")]
-  .filter((each) => each.checkVisibility() && !each.disabled && (each.tabIndex >= 0 || !each.matches('.cell')) && !each.dataset.walked)
-  .filter((each) => each.type !== "radio" || each.checked).map((each) => each.outerHTML.slice(0, 120))"""
 FIX = {"code": "AddNode", "actor": "administrator", "text": "add a node like node-a", "edits": []}
 EXPLANATION = {
     "pod": "default/db-0", "uid": "u", "scheduler": "kubestow", "state": "pending", "verdict": "doesNotFit", "exitCode": 2,
@@ -55,20 +37,6 @@ WHAT_IF = {
 }  # fmt: skip
 
 
-SIMULATED = {
-    "volumes": {
-        "pending": ["exceed max volume count", "such as demo/"],
-        "placed": ["claim demo/data-queue-0 → pvc-", "class rack, 100Gi, example.com/rack=rack-1, pool demo/rack-1", "Runner-up store-", "200 PodTopologySpread"],
-        "nodes": ["volumes of rack.csi.example.com 100 % (2 of 2)"],
-        "storage": ["rack.csi.example.com", "demo/rack-2"],
-    },
-    "devices": {
-        "placed": ["request part of demo/five → slice.example.com/shared-1/card", "5Gi of its memory", "Score 97 = 97 NodeResourcesFit"],
-        "devices": ["gpu.example.com", "card: 8Gi of 8Gi memory"],
-    },
-    "groups": {"groups": ["default/training"], "pending": ["Helps default/"]},
-}  # fmt: skip
-NO_SCROLL = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 EMPTY = {
     "nodes": "The cluster has no nodes.",
     "devices": "The cluster has no ResourceSlices and no extended resources.",
@@ -76,67 +44,37 @@ EMPTY = {
     "groups": "The cluster has no groups of pods.",
     "history": "There is no history yet",
 }
-ROWS_OF = "[...document.querySelectorAll('%s tbody tr')].map((row) => [...row.children].map((each) => each.innerText))"
 
 
-async def part_of(page: Page, name: str) -> None:
-    """Open a part of the page by its link, and wait for its rows."""
-    await page.focus(f"nav a[href='#{name}']")
-    await page.press("Enter")
-    await page.until(f"document.querySelector('nav a[aria-current]').hash === '#{name}'")
-    await page.until(f"!document.querySelector('#part-{name}').hidden")
-    await page.value("refresh()")
+def always(answer: tuple[int, str] | None) -> Callable[[dict[str, Any]], tuple[int, str] | None]:
+    return lambda _: answer
 
 
-@dataclass(slots=True)
-class Examined:
-    """A page with the checks that hold in every state."""
-
-    page: Page
-    axe: str
-    shots: Path
-
-    async def state(self, name: str, *, expected: tuple[str, ...] = (), walks: bool = True) -> None:
-        """Check this state; `expected` are parts of complaints that belong to it, such as a status of 503."""
-        await self.page.screenshot(self.shots / f"{name}.png")
-        await self.page.value(f"{self.axe}; null")
-        assert await self.page.value(AXE) == []
-        assert await self.page.value("document.getElementsByTagName('*').length") < ELEMENTS_MAX
-        if walks:
-            await self.walk()
-        unexpected = [each for each in self.page.complaints if not any(part in each for part in expected)]
-        assert unexpected == []
-        assert await self.page.value("window.violations") == []
-        assert await self.page.value("window.pwned === undefined")
-
-    async def walk(self) -> None:
-        """Go through the page with Tab: each stop has a name and a visible focus, and no control is left out."""
-        await self.page.value(
-            "document.activeElement.blur(); for (const each of document.querySelectorAll('[data-walked]')) delete each.dataset.walked"
-        )
-        await self.page.focus(".skip")
-        for _ in range(TABS_MAX):
-            at = await self.page.value(FOCUSED)
-            if at is None or at["times"] > 1:
-                break
-            assert at["outline"] > 0, f"no visible focus: {at}"
-            assert at["name"], f"no name: {at}"
-            await self.page.press("Tab")
-        assert await self.page.value(REACHABLE) == []
-
-
-Examine: TypeAlias = Callable[[Page], Examined]
-
-
-@pytest.fixture
-def examine(axe: str, shots: Path) -> Examine:
-    return lambda page: Examined(page, axe, shots)
+@contextlib.asynccontextmanager
+async def page_of(
+    browser: Browser,
+    sched: SchedulerHarness | None = None,
+    *problems: Problem,
+    at: str = "",
+    until: str = SHOWN,
+    width: int = 1200,
+    answers: Mapping[str, tuple[int, str] | None] | None = None,
+    **served: Any,
+) -> AsyncIterator[Page]:
+    """Open the page of a scheduler, by default that of a small cluster; `answers` are status and text by path, None for none."""
+    async with (
+        serving(few() if sched is None else sched, *problems, **served) as url,
+        opened(browser, width=width) as page,
+    ):
+        for path, answer in (answers or {}).items():
+            await page.stand_in(path, always(answer))
+        await page.open(f"{url}{at}")
+        await page.until(until)
+        yield page
 
 
 async def test_an_empty_cluster(browser: Browser, examine: Examine) -> None:
-    async with serving(SchedulerHarness()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, SchedulerHarness()) as page:
         assert "No pod is pending." in await page.text("#pending")
         await examine(page).state("empty")
         for part, shown in EMPTY.items():
@@ -147,9 +85,7 @@ async def test_an_empty_cluster(browser: Browser, examine: Examine) -> None:
 
 async def test_a_small_cluster_shows_causes_nodes_queue_and_remarks(browser: Browser, examine: Examine) -> None:
     remark = Problem(check="permissions", text="events cannot be listed", fails=False)
-    async with serving(few(), remark) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, few(), remark) as page:
         shown = await page.text("body")
         assert (
             "kubestow 0.1.0 · leads (Lease kubestow) · profiles kubestow · self-audit: 7 passes, 1 differences" in shown
@@ -182,9 +118,7 @@ async def test_a_small_cluster_shows_causes_nodes_queue_and_remarks(browser: Bro
 async def test_a_cause_opens_with_the_keyboard_and_keeps_its_place_while_it_is_updated(
     browser: Browser, examine: Examine
 ) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser) as page:
         await page.focus("#causes td button")
         await page.press("Enter")
         await page.until("document.querySelector('#pods tbody tr')")
@@ -205,9 +139,7 @@ async def test_a_cause_opens_with_the_keyboard_and_keeps_its_place_while_it_is_u
 async def test_groups_and_their_members(browser: Browser, examine: Examine) -> None:
     sched = grouped()
     await sched.settle()
-    async with serving(sched) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, sched) as page:
         await part_of(page, "groups")
         assert "3 groups: 1 waiting, 1 gated, 1 running." in await page.text("#groups-text")
         rows = "[...document.querySelectorAll('#group-rows tr')].map((row) => [...row.children].slice(0, 6).map((each) => each.innerText))"
@@ -236,9 +168,7 @@ async def test_groups_and_their_members(browser: Browser, examine: Examine) -> N
 
 async def test_a_group_that_is_gone_is_closed(browser: Browser) -> None:
     sched = grouped()
-    async with serving(sched) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, sched) as page:
         await part_of(page, "groups")
         await page.value("toggleGroup('PodGroup/default/lost')")
         assert "lost-0" in await page.text("#members")
@@ -252,9 +182,7 @@ async def test_a_group_that_is_gone_is_closed(browser: Browser) -> None:
 
 async def test_a_large_cluster_is_summed_up_and_paged(browser: Browser, examine: Examine) -> None:
     sizes = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/ui/data')).map((each) => each.encodedBodySize)"
-    async with serving(many()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, many()) as page:
         causes = await page.value(
             "[...document.querySelectorAll('#causes tr')].map((row) => [row.cells[0].firstChild.innerText, row.cells[2].innerText])"
         )
@@ -289,9 +217,9 @@ async def test_a_large_cluster_is_summed_up_and_paged(browser: Browser, examine:
 
 
 async def test_arrow_keys_move_in_the_heat_map_and_enter_opens_nodes(browser: Browser, examine: Examine) -> None:
-    async with serving(many(400, 0)) as url, opened(browser) as page:
-        await page.open(f"{url}#nodes")
-        await page.until("document.querySelectorAll('.cell').length === 200")
+    async with page_of(
+        browser, many(400, 0), at="#nodes", until="document.querySelectorAll('.cell').length === 200"
+    ) as page:
         columns = await page.value(
             "getComputedStyle(document.querySelector('#heat')).gridTemplateColumns.split(' ').length"
         )
@@ -309,9 +237,7 @@ async def test_arrow_keys_move_in_the_heat_map_and_enter_opens_nodes(browser: Br
 
 
 async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser) as page:
         await page.focus("#explain-pod")
         await page.type("db-0")
         await page.press("Enter")
@@ -325,9 +251,7 @@ async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> 
 
 
 async def test_a_bound_pod_shows_its_volumes_and_devices(browser: Browser, examine: Examine) -> None:
-    async with serving(with_uses()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, with_uses()) as page:
         await page.focus("#explain-pod")
         await page.type("user")
         await page.press("Enter")
@@ -353,10 +277,7 @@ async def test_a_bound_pod_shows_its_volumes_and_devices(browser: Browser, exami
 async def test_an_explanation_that_fails(
     browser: Browser, examine: Examine, status: int, text: str, shown: str
 ) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.stand_in("/debug/explain/", lambda _: (status, text))
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, answers={"/debug/explain/": (status, text)}) as page:
         await page.value("void explain('default/x')")
         await page.until("document.querySelector('#explanation .bad')")
         assert shown in await page.text("#explanation")
@@ -364,10 +285,7 @@ async def test_an_explanation_that_fails(
 
 
 async def test_an_explanation_in_flight(browser: Browser, examine: Examine) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.stand_in("/debug/explain/", lambda _: None)
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, answers={"/debug/explain/": None}) as page:
         await page.value("void explain('default/db-1')")
         assert await page.text("#explanation") == "The scheduler explains default/db-1 …"
         assert await page.value("document.activeElement.id") == "explanation"
@@ -375,9 +293,7 @@ async def test_an_explanation_in_flight(browser: Browser, examine: Examine) -> N
 
 
 async def test_a_scheduler_that_goes_away_is_reported_and_the_page_recovers(browser: Browser, examine: Examine) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser) as page:
         await page.stand_in("/ui/data", lambda _: (503, "503 informers are not synced: Pod\n"))
         await page.value("refresh()")
         assert "informers are not synced: Pod. What is shown is older." in await page.text("#trouble")
@@ -388,10 +304,9 @@ async def test_a_scheduler_that_goes_away_is_reported_and_the_page_recovers(brow
 
 
 async def test_what_if(browser: Browser, examine: Examine) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.stand_in("/debug/what-if", lambda _: (200, json.dumps(WHAT_IF)))
-        await page.open(f"{url}#what-if")
-        await page.until("overview !== null")
+    async with page_of(
+        browser, at="#what-if", until="overview !== null", answers={"/debug/what-if": (200, json.dumps(WHAT_IF))}
+    ) as page:
         await page.focus("#replicas")
         await page.press("Enter")
         assert "Enter manifests" in await page.until("document.querySelector('#what-if-error').innerText")
@@ -442,9 +357,7 @@ async def test_what_if(browser: Browser, examine: Examine) -> None:
     ids=["a small pod", "a large pod", "no pod"],
 )  # fmt: skip
 async def test_what_if_of_the_scheduler(browser: Browser, manifest: dict[str, Any], title: str) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.open(f"{url}#what-if")
-        await page.until("overview !== null")
+    async with page_of(browser, at="#what-if", until="overview !== null") as page:
         await page.focus("#manifests")
         await page.type(json.dumps(manifest))
         await page.focus("#what-if-form button")
@@ -453,11 +366,21 @@ async def test_what_if_of_the_scheduler(browser: Browser, manifest: dict[str, An
         assert (await page.text("#what-if-answer")).startswith(title)
 
 
+def of_hostile_texts(value: Any) -> Any:
+    """Replace all texts but the words of the format."""
+    if isinstance(value, dict):
+        fixed = {"verdict", "move"}
+        return {key: each if key in fixed else of_hostile_texts(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [of_hostile_texts(each) for each in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+HOSTILE_ANSWER = (200, json.dumps(of_hostile_texts(EXPLANATION)))
+
+
 async def test_hostile_texts_are_only_texts(browser: Browser, examine: Examine) -> None:
-    async with serving(hostile()) as url, opened(browser) as page:
-        await page.stand_in("/debug/explain/", lambda _: (200, json.dumps(of_hostile_texts(EXPLANATION))))
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, hostile(), answers={"/debug/explain/": HOSTILE_ANSWER}) as page:
         assert await page.value("document.querySelectorAll('#causes tr').length") == 40
         assert "The last row sums up" in await page.text("#no-causes")
         await page.value("toggleCause([...document.querySelectorAll('#causes tr')].pop().dataset.key)")
@@ -478,20 +401,8 @@ async def test_hostile_texts_are_only_texts(browser: Browser, examine: Examine) 
             await examine(page).state(f"hostile-{part}", walks=False)
 
 
-def of_hostile_texts(value: Any) -> Any:
-    """Replace all texts but the words of the format."""
-    if isinstance(value, dict):
-        fixed = {"verdict", "move"}
-        return {key: each if key in fixed else of_hostile_texts(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [of_hostile_texts(each) for each in value]
-    return HOSTILE if isinstance(value, str) else value
-
-
 async def test_devices_and_storage_are_one_click_away(browser: Browser, examine: Examine) -> None:
-    async with serving(with_pools()) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, with_pools()) as page:
         await part_of(page, "devices")
         assert await page.value(ROWS_OF % "#device-drivers") == [
             ["gpu.example.com\ndriver of ResourceSlices", "0 % (0 of 60)", "60", "30", "0"],
@@ -529,9 +440,7 @@ async def test_the_last_hour(browser: Browser, examine: Examine) -> None:
         HistoryPoint(time=1.7e9 + 60 * at, pending={"active": at, "gated": 1}, attempts={"scheduled": at % 7, "unschedulable": 2, "error": at == 9})
         for at in range(60)
     ]  # fmt: skip
-    async with serving(few(), history=points) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, few(), history=points) as page:
         await part_of(page, "history")
         assert "Pending pods: 60 now, 60 at most" in await page.text("#charts")
         assert "Attempts per minute: 8 at most; 174 pods bound in all" in await page.text("#charts")
@@ -543,28 +452,27 @@ async def test_the_last_hour(browser: Browser, examine: Examine) -> None:
 
 
 async def test_a_replica_that_stands_by(browser: Browser, examine: Examine) -> None:
-    async with serving(SchedulerHarness(), leads=False) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, SchedulerHarness(), leads=False) as page:
         assert "stands by and has tried no pod" in await page.text("#state")
         assert "Open the page of the leader." in await page.text("#pending")
         await examine(page).state("standby")
 
 
 async def test_informers_that_are_not_synced(browser: Browser, examine: Examine) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.stand_in("/ui/data", lambda _: (503, "503 informers are not synced: Node, Pod\n"))
-        await page.open(url)
-        await page.until("!document.querySelector('#trouble').hidden")
+    async with page_of(
+        browser,
+        until="!document.querySelector('#trouble').hidden",
+        answers={"/ui/data": (503, "503 informers are not synced: Node, Pod\n")},
+    ) as page:
         assert await page.text("#trouble") == "The scheduler cannot answer yet: informers are not synced: Node, Pod"
         assert await page.text("#no-causes") == "No data."
         await examine(page).state("not-synced", expected=("status of 503",))
 
 
 async def test_links_open_parts_and_the_browser_goes_back(browser: Browser) -> None:
-    async with serving(few()) as url, opened(browser) as page:
-        await page.open(f"{url}#storage")
-        await page.until("!document.querySelector('#part-storage').hidden && overview !== null")
+    async with page_of(
+        browser, at="#storage", until="!document.querySelector('#part-storage').hidden && overview !== null"
+    ) as page:
         await part_of(page, "nodes")
         assert await page.value("document.activeElement.id") == "nodes-title"
         await page.value("history.back()")
@@ -601,10 +509,7 @@ async def test_the_page_behind_the_proxy_of_kubestow_ui(browser: Browser, examin
 
 async def test_without_permission_to_explain_causes_stay_readable(browser: Browser, examine: Examine) -> None:
     """No explanation is requested again and again."""
-    async with serving(few()) as url, opened(browser) as page:
-        await page.stand_in("/debug/explain/", lambda _: (403, "403 forbidden\n"))
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, answers={"/debug/explain/": (403, "403 forbidden\n")}) as page:
         await page.until("!maySeek")
         await page.value("refresh()")
         assert len(page.requests) == 1
@@ -620,10 +525,9 @@ PHONE = ["pending", "nodes", "devices", "storage", "groups", "history", "what-if
 
 @pytest.mark.parametrize("site", ["pools", "hostile"])
 async def test_a_telephone_never_scrolls_sideways(browser: Browser, examine: Examine, site: str) -> None:
-    async with serving(with_pools() if site == "pools" else hostile()) as url, opened(browser, width=360) as page:
-        await page.stand_in("/debug/explain/", lambda _: (200, json.dumps(of_hostile_texts(EXPLANATION))))
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(
+        browser, with_pools() if site == "pools" else hostile(), width=360, answers={"/debug/explain/": HOSTILE_ANSWER}
+    ) as page:
         for part in PHONE:
             await part_of(page, part)
             assert await page.value(NO_SCROLL), part
@@ -646,9 +550,7 @@ async def test_dark_mode(browser: Browser, examine: Examine, width: int) -> None
 
 async def test_updates_can_be_paused(browser: Browser) -> None:
     sched = few()
-    async with serving(sched) as url, opened(browser) as page:
-        await page.open(url)
-        await page.until(SHOWN)
+    async with page_of(browser, sched) as page:
         await page.value("document.querySelector('#pause').click()")
         sched.gone("model-0")
         sched.clock.move(5)
@@ -656,83 +558,3 @@ async def test_updates_can_be_paused(browser: Browser) -> None:
         assert await page.value("document.querySelectorAll('#queue dd')[3].innerText") == "1"
         await page.value("document.querySelector('#pause').click()")
         await page.until("document.querySelectorAll('#queue dd')[3].innerText === '0'")
-
-
-def simulated(tmp_path: Path) -> Path:
-    """Return the file that `kubestow simulate -o html` writes."""
-    file = tmp_path / "page.html"
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}
-    far = {"nodeSelector": {"disk": "fast"}, "containers": [container]}
-    objects = [
-        {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}},
-        *({"kind": "Pod", "metadata": {"name": f"p{at}"}, "spec": {"containers": [container]}} for at in range(3)),
-        {"kind": "Pod", "metadata": {"name": "far"}, "spec": far},
-    ]  # fmt: skip
-    manifests = tmp_path / "cluster.json"
-    manifests.write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **each} for each in objects]})
-    )
-    command = [sys.executable, "-m", "scheduler", "simulate", str(manifests), "--explain", "-o", "html"]
-    ran = subprocess.run(command, capture_output=True, cwd=Path(__file__).parents[2], check=False)
-    assert (ran.returncode, ran.stderr) == (1, b"")
-    file.write_bytes(ran.stdout)
-    return file
-
-
-async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examine: Examine, tmp_path: Path) -> None:
-    file = simulated(tmp_path)
-    async with opened(browser) as page:
-        await page.open(file.as_uri())
-        await page.until(SHOWN)
-        assert "1 of 4 pods placed on 1 node" in await page.text("#simulation")
-        assert "3 lines that are not as expected" in await page.text("#simulation")
-        fix = await page.until("document.querySelector('#causes .fixed')?.innerText")
-        assert re.match(r"Helps default/p[12]: request 1 of cpu instead of 3 \(verified; it then goes to n1\)", fix)
-        await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")
-        await page.focus("#explained-pods button")
-        await page.press("Enter")
-        await page.until("document.querySelector('#explanation .fix')")
-        await examine(page).state("simulation")
-        await part_of(page, "placed")
-        assert (await page.value(ROWS_OF % "#placements")) == [["default/p0", "n1", "–"]]
-        await page.focus("#placements summary")
-        await page.press("Enter")
-        assert "No other node was compared." in await page.text("#placements details")
-        await examine(page).state("simulation-placed")
-        await part_of(page, "nodes")
-        assert (await page.value("document.querySelector('.cell').title")).startswith("n1: cpu ")
-        assert "75 % (3 of 4)" in await page.text("#node-rows")
-        for part, shown in (
-            ("devices", "no ResourceSlices"),
-            ("storage", "no StorageClasses"),
-            ("groups", "no groups"),
-        ):
-            await part_of(page, part)
-            assert shown in await page.text(f"#part-{part}")
-        assert await page.value("document.querySelector('nav a[href$=what-if]')") is None
-
-
-def simulated_example(name: str) -> bytes:
-    """Return the page of a simulation of an example."""
-    command = [sys.executable, "-m", "scheduler", "simulate", f"examples/{name}.yaml", "--explain", "-o", "html"]
-    return subprocess.run(command, capture_output=True, cwd=Path(__file__).parents[2], check=False).stdout
-
-
-@pytest.mark.parametrize("width", [1200, 360], ids=["on a wide screen", "on a telephone"])
-@pytest.mark.parametrize("example", ["volumes", "devices", "groups"])
-async def test_a_simulation_shows_volumes_devices_scores_and_pools(
-    browser: Browser, examine: Examine, tmp_path: Path, example: str, width: int
-) -> None:
-    file = tmp_path / "page.html"
-    file.write_bytes(simulated_example(example))
-    async with opened(browser, width=width) as page:
-        await page.open(file.as_uri())
-        await page.until(SHOWN)
-        await page.until("document.querySelector('#causes .fixed')")
-        for part, texts in SIMULATED[example].items():
-            await part_of(page, part)
-            await page.value("for (const each of document.querySelectorAll('details')) each.open = true")
-            shown = " ".join((await page.text(f"#part-{part}")).split())
-            assert [text for text in texts if text not in shown] == []
-            assert await page.value(NO_SCROLL)
-            await examine(page).state(f"{example}-{part}-{width}", walks=False)

@@ -10,8 +10,8 @@ import pytest
 from simulator.replay.answer import ReplayAnswer
 from simulator.replay.report import as_html
 from tests.page.browser import Browser, Page, opened
+from tests.page.examined import AXE, FOCUSED, NO_SCROLL
 from tests.page.sites import HOSTILE
-from tests.page.test_page import AXE, FOCUSED
 from tests.unit.simulator.replay.histories import SYNCED, a_node, a_pod, arguments, history, obj, replay
 
 DRAWN = """[...document.querySelectorAll("canvas")].map((each) => {
@@ -70,7 +70,7 @@ async def test_charts_are_drawn(
         assert "recorded" in sums
         assert "bound\t0\t2\t2" in sums
         assert "p4" in await page.text("#longest")
-        assert await page.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert await page.value(NO_SCROLL)
         await page.screenshot(shots / f"replay-{width}-{'dark' if is_dark else 'light'}.png")
         await check(page, axe)
 

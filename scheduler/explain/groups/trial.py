@@ -84,7 +84,7 @@ class GroupTrial:
     def __post_init__(self) -> None:
         explainer = self.explainer
         self._cluster = explainer.cluster
-        self._cycle = explainer.cycle(explainer.profiles[self.members[0].profile])
+        self._cycle = explainer.cycle()
         self._group_cycle = GroupCycle(
             self._cycle, self._cluster, explainer.nominator, explainer.clock, explainer.metrics, self.preempting
         )

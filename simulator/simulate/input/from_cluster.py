@@ -249,7 +249,8 @@ class Reader:
         self.notes += [f"the user may not {gap}" for gap in self.gaps if gap.kind.is_group]
         self.gaps = [gap for gap in self.gaps if not gap.kind.is_group]
         if self.gaps and not self.options.allows_partial:
-            raise InputError(explained(self.gaps))
+            text = f"--from-cluster: {lacking(self.gaps)}"
+            raise InputError(f"{text}\n--allow-partial goes on without these objects.")
         values = (each for kind in KINDS_READ for each in found.get(kind.spec.name, ()))
         objects = tuple(self._cleaned(filter(self._is_wanted, values)))
         return ClusterObjects(objects, tuple(self.gaps), tuple(self.notes))
@@ -386,10 +387,10 @@ def _user_of(why: Forbidden) -> str:
     return found[1] if found else ""
 
 
-def explained(gaps: Sequence[Gap]) -> str:
+def lacking(gaps: Sequence[Gap]) -> str:
     """Return all missing permissions with their effects, and the commands that grant them."""
     resources = ",".join(dict.fromkeys(gap.kind.resource for gap in gaps))
-    lines = ["--from-cluster: the user lacks permissions, and without them the answer is wrong:"]
+    lines = ["the user lacks permissions, and without them the answer is wrong:"]
     lines += [f"  {gap}" for gap in gaps]
     lines += ["Grant them:", f"  kubectl create clusterrole {_ROLE} --verb=list --resource={resources}"]
     subject = _subject(next((gap.user for gap in gaps if gap.user), ""))
@@ -401,7 +402,7 @@ def explained(gaps: Sequence[Gap]) -> str:
             f"  kubectl create rolebinding {_ROLE} --clusterrole={_ROLE} {subject} --namespace={space}"
             for space in spaces
         ]
-    return "\n".join([*lines, "--allow-partial goes on without these objects."])
+    return "\n".join(lines)
 
 
 def _subject(user: str) -> str:

@@ -115,6 +115,20 @@ def lines(found: Difference, most: int | None) -> Iterator[str]:
         yield "the same pods are placed, and none of them leaves the node that it had"
 
 
+def plan_lines(found: Difference, most: int | None) -> Iterator[str]:
+    """Yield the difference, and why new pods have no node or do not exist: no other text of the outcome is printed."""
+    yield from lines(found, most)
+    known = {each.pod for each in found.before.placements}
+    pending = [each for each in found.after.placements if not each.node and each.pod not in known]
+    for each in pending[:most]:
+        yield f"! {each.pod}  no node: {' '.join((each.message or each.reason).split())}"
+    if len(pending[:most]) < len(pending):
+        yield f"! … and {len(pending) - len(pending[:most])} more; all of them with -o json"
+    for row in found.after.workloads:
+        if row.reason and row not in found.before.workloads:
+            yield f"{row.workload}: {row.summary}"
+
+
 def _summary(outcome: Outcome) -> str:
     pending = len(outcome.placements) - outcome.placed
     with_node = f"{counted(len(outcome.bound), 'pod')} on {counted(outcome.nodes, 'node')}, {pending} pending"

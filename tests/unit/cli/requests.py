@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import ssl
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,19 @@ class Certified:
         file = self.directory / "ca.pem"
         file.write_bytes(self.authority.pem)
         return str(file)
+
+
+@contextlib.asynccontextmanager
+async def other_program(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The URL of a port where each connection gets this answer and is closed."""
+
+    async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(answered, "127.0.0.1", 0, ssl=tls) as listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
 async def caller(request: web.BaseRequest) -> web.Response:

@@ -15,8 +15,8 @@ from aiohttp import web
 
 from scheduler.api.pod_group import API_GROUPS
 from scheduler.cli import client_flags, cluster_commands, kubectl_plugin, main as cli
-from scheduler.cli.cluster_commands import MalformedInput, Question, access, read_manifests
-from scheduler.cli.debug_request import Access
+from scheduler.cli.cluster_commands import Question, access, read_manifests
+from scheduler.cli.debug_request import Access, MalformedInput
 from scheduler.cli.flags import parser
 from scheduler.cli.leader import LeaseName
 from scheduler.config.types import LeaderElection
@@ -341,7 +341,10 @@ def test_malformed_input_is_not_sent(
 
 @pytest.mark.parametrize("command", ["explain web", "what-if --drain n1"])
 def test_a_server_that_is_no_address_is_wrong_usage(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    said = "kubestow: --server: expected an address such as https://127.0.0.1:10259, got 'foo'\n"
+    said = (
+        "kubestow: --server must begin with https:// or http:// and name a host; "
+        "expected an address such as https://127.0.0.1:10259, got 'foo'\n"
+    )
 
     assert cli.main([*command.split(), "--server=foo"]) == 3
     assert capsys.readouterr() == ("", said)

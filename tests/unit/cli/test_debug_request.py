@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from aiohttp import web
 
 from scheduler import __version__
-from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, answer_of, opened
+from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, MalformedInput, answer_of, opened
 from scheduler.cli.leader import NoAnswer
 from tests.support.port_forwarding import serving
-from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, sent, text
+from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, other_program, sent, text
 from tests.unit.kube.scripted import LeapingClock
+
+NO_PORT = "must have only a colon and a port of 1 to 65535 after the host"
 
 
 @dataclass
@@ -161,6 +164,55 @@ async def test_a_connection_that_is_closed_in_the_middle() -> None:
         await plainly(ConnectionResetError("cut"))
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"SSH-2.0-OpenSSH\r\n", id="another protocol"),
+        pytest.param(b"HTTP/1.1 many\r\n\r\n", id="no status"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nA B\r\n\r\n", id="no header"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", id="no chunk"),
+    ],
+)
+async def test_an_answer_that_is_no_http(answer: bytes) -> None:
+    async with other_program(answer) as url:
+        with pytest.raises(NoAnswer) as raised:
+            await sent(EXPLAIN, Access(LEASE, server=url))
+
+    said = rf"{url}: the answer is no HTTP \([A-Z][^\n]+[a-z/]\); another program than the scheduler listens there"
+    assert re.fullmatch(said, str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("proxy", "said"),
+    [
+        pytest.param(
+            "socks5://u:secret@p", "the address of HTTP_PROXY must begin with https:// or http://", id="socks"
+        ),
+        pytest.param("http://p:", f"the address of HTTP_PROXY {NO_PORT}", id="an empty port"),
+    ],
+)
+async def test_a_proxy_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, proxy: str, said: str) -> None:
+    monkeypatch.setattr("scheduler.kube.client_config._is_loopback", lambda _: False)
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(NoAnswer) as raised:
+        await sent(EXPLAIN, Access(LEASE, server="http://127.0.0.1:1"))
+
+    assert str(raised.value).startswith(f"http://127.0.0.1:1: {said}")
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_proxy_that_refuses(
+    monkeypatch: pytest.MonkeyPatch, kubeconfig_file: Any, certified: Certified
+) -> None:
+    async with other_program(b"HTTP/1.1 403 Forbidden\r\n\r\n") as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        access = Access(LEASE, kubeconfig=kubeconfig_file({}), server="https://s:1", ca_file=certified.ca_file)
+        with pytest.raises(NoAnswer) as raised:
+            await sent(EXPLAIN, access)
+
+    assert str(raised.value) == f"https://s:1: the proxy {proxy} does not connect: 403 Forbidden"
+
+
 async def test_nothing_listens() -> None:
     said = r"^http://127\.0\.0\.1:1: cannot connect: .+; is the scheduler started there\?$"
     with pytest.raises(NoAnswer, match=said):
@@ -184,17 +236,21 @@ async def test_no_answer_in_time() -> None:
 @pytest.mark.parametrize(
     ("server", "said"),
     [
-        pytest.param("127.0.0.1:10259", "such as https://127.0.0.1:10259, got '127.0.0.1:10259'", id="no scheme"),
-        pytest.param("foo", "such as https://127.0.0.1:10259, got 'foo'", id="a word"),
-        pytest.param("https://h/debug", "such as https://127.0.0.1:10259, got 'https://h/debug'", id="a path"),
-        pytest.param("https://h:port", "such as https://127.0.0.1:10259, got 'https://h:port'", id="no port"),
+        pytest.param("127.0.0.1:10259", "must begin with https:// or http:// and name a host", id="no scheme"),
+        pytest.param("foo", "must begin with https:// or http:// and name a host", id="a word"),
+        pytest.param("https://h/debug", "must have no path", id="a path"),
+        pytest.param("https://h?x=1", "must end with the path", id="a query"),
+        pytest.param("https://u:p@h:1", "must not name a user", id="a user"),
+        pytest.param("https://h:port", NO_PORT, id="no port"),
+        pytest.param("http://127.0.0.1:", NO_PORT, id="an empty port"),
     ],
 )
 async def test_a_server_that_is_no_address(server: str, said: str) -> None:
-    with pytest.raises(WrongAddress) as raised:
+    with pytest.raises(MalformedInput) as raised:
         await sent(EXPLAIN, Access(LEASE, server=server))
 
-    assert str(raised.value) == f"--server: expected an address {said}"
+    expected = "expected an address such as https://127.0.0.1:10259"
+    assert str(raised.value) == f"--server {said}; {expected}, got {server!r}"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from scheduler.kube.http import sockets as client_sockets
 from scheduler.kube.http.sockets import api_server_socket
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import serving
-from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, caller, cluster, sent, text
+from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, caller, cluster, other_program, sent, text
 from tests.unit.server.authorities import Authority
 
 
@@ -142,6 +142,18 @@ async def test_a_tunnel_that_is_closed_in_the_middle(
     ):
         access = Access(LEASE, kubeconfig=kubeconfig_file({"token": "t"}, front.url))
         with pytest.raises(NoAnswer, match=r"^the connection to pod stow/stow-0 was closed: .+; try again$"):
+            await sent(EXPLAIN, access)
+
+
+async def test_a_port_of_another_program(certified: Certified, kubeconfig_file: Any) -> None:
+    async with (
+        other_program(b"SSH-2.0-OpenSSH\r\n", certified.context("localhost")) as url,
+        cluster(int(url.rpartition(":")[2])) as front,
+    ):
+        access = Access(LEASE, kubeconfig=kubeconfig_file({"token": "t"}, front.url))
+        with pytest.raises(
+            NoAnswer, match=r"^port \d+ of pod stow/stow-0: the answer is no HTTP \(.+; another program "
+        ):
             await sent(EXPLAIN, access)
 
 

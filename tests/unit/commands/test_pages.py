@@ -225,7 +225,7 @@ def test_a_configuration_that_cannot_be_read(daemon: Daemon, page: str, said: st
 
 def test_a_wrong_address_of_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["what-if", "--nodes-needed=n", "--server=foo"]) == 3
-    assert capsys.readouterr().err.startswith("kubestow: --server: expected an address such as ")
+    assert capsys.readouterr().err.startswith("kubestow: --server must begin with https:// or http:// and ")
 
 
 def test_an_existing_file_is_kept(daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,24 @@ def test_pods_in_a_place_of_a_newer_scheduler_are_counted() -> None:
     assert (found.total, found.counts["active"], found.counts["held"]) == (2, 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("leads", "first"),
+    [
+        pytest.param({"leads": True}, "1 active", id="the leader"),
+        pytest.param({}, "1 active", id="an older scheduler"),
+        pytest.param(
+            {"leads": False},
+            "this replica does not lead and tries no pod: read the queue of the leader",
+            id="a standby",
+        ),
+    ],
+)
+def test_a_standby_says_that_it_tries_no_pod(leads: dict[str, bool], first: str) -> None:
+    found = queue_of(json.dumps({**leads, "entries": [entry("a", "active")]}), WALL_S, namespace="", limit=1)
+
+    assert queue_text(found).splitlines()[0] == first
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(
     steps=st.lists(st.tuples(st.sampled_from(("add", "reject", "advance", "event")), st.integers(-2, 2)), max_size=40)

@@ -398,7 +398,7 @@ EXTENDERS = table("""
 # nothing where one should be
 [null]
 - extenders[0]: must be a mapping, got null
-- extenders[0].urlPrefix: Invalid value: "": must be a URL with the scheme http or https and a host
+- extenders[0].urlPrefix: Invalid value: "": must begin with https:// or http:// and name a host
 """)
 
 
@@ -409,14 +409,33 @@ def test_extenders(mistaken: list[Any], said: list[str]) -> None:
     assert sorted(mistakes({"extenders": extenders})) == sorted(said)
 
 
-NO_URL = "must be a URL with the scheme http or https and a host"
+NO_URL = "must begin with https:// or http:// and name a host"
+NO_PORT = "must have only a colon and a port of 1 to 65535 after the host"
 
 
-@pytest.mark.parametrize("url", ["", "extender:8888", "ftp://a", "http://", "http://a:x", "http://[a", "https:///x"])
-def test_the_address_of_an_extender_is_checked(url: str) -> None:
-    """kube-scheduler would start, and fail at each pod."""
-    said = f'extenders[0].urlPrefix: Invalid value: "{url}": {NO_URL}'
-    assert mistakes({"extenders": [{"urlPrefix": url}]}) == [said]
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        pytest.param("", NO_URL, id="nothing"),
+        pytest.param("extender:8888", NO_URL, id="no scheme"),
+        pytest.param("ftp://a", NO_URL, id="another scheme"),
+        pytest.param("http://", NO_URL, id="no host"),
+        pytest.param("https:///x", NO_URL, id="no host but a path"),
+        pytest.param("http://*", NO_URL, id="a pattern"),
+        pytest.param("http://a:x", NO_PORT, id="a word as port"),
+        pytest.param("http://a:", NO_PORT, id="an empty port"),
+        pytest.param("http://a:0/x", NO_PORT, id="port 0"),
+        pytest.param("http://a:65536", NO_PORT, id="too large a port"),
+        pytest.param("http://a,b", NO_PORT, id="two hosts"),
+        pytest.param("http://u:se/cret@a", NO_PORT, id="a password with a slash"),
+        pytest.param("http://[a", "must name a valid host", id="half an IPv6 address"),
+        pytest.param("http://a..b", "must name a valid host", id="an empty label"),
+        pytest.param("http://a b", "must not have the character ' '", id="a blank"),
+        pytest.param("http://a?x", "must end with the path", id="a query, to which the verb would be added"),
+    ],
+)
+def test_the_address_of_an_extender_is_checked(url: str, said: str) -> None:
+    assert mistakes({"extenders": [{"urlPrefix": url}]}) == [f'extenders[0].urlPrefix: Invalid value: "{url}": {said}']
 
 
 def test_an_extender_is_read() -> None:

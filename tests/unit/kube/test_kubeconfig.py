@@ -177,6 +177,10 @@ U: Final = named("user", "u")
     pytest.param([CURRENT, {"contexts": [{"name": "c", "context": ["k"]}]}], 'context "c" must be an object', id="no object"),
     pytest.param([CURRENT, CONTEXT, named("cluster", "k", server=["x"]), U],
         'cluster "k": server must be a string', id="an address that is a list"),
+    pytest.param([CURRENT, CONTEXT, named("cluster", "k", server="https://api:"), U],
+        "the server's address must have only a colon and a port of 1 to 65535 after the host", id="an empty port"),
+    pytest.param([CURRENT, CONTEXT, named("cluster", "k", **{"server": SERVER, "proxy-url": "http://proxy:"}), U],
+        "proxy-url must have only a colon and a port of 1 to 65535 after the host", id="an empty port of the proxy"),
     pytest.param([CURRENT, CONTEXT, named("cluster", "k", **{"server": SERVER, "insecure-skip-tls-verify": "false"}), U],
         'cluster "k": insecure-skip-tls-verify must be true or false', id="a flag that is a string"),
     pytest.param([CURRENT, CONTEXT, named("cluster", "k", **{"server": SERVER, "certificate-authority": "ca"}), U],
@@ -198,6 +202,17 @@ async def test_mistakes_name_the_file_and_the_field(tmp_path, parts, said):
         await load_settings(str(path))
 
     assert str(raised.value).startswith(f"kubeconfig {path}: {said}")
+
+
+@pytest.mark.parametrize("has_kubeconfig", [True, False])
+async def test_a_mistake_of_master_names_the_flag(tmp_path, has_kubeconfig):
+    path = str(written(tmp_path / "config", CURRENT, CONTEXT, K, U)) if has_kubeconfig else None
+
+    said = (
+        r"^the address of --master must have only a colon and a port of 1 to 65535 after the host, got 'https://api:'$"
+    )
+    with pytest.raises(SettingsError, match=said):
+        await load_settings(path, "https://api:")
 
 
 async def test_of_several_files_the_one_with_the_mistake_is_named(tmp_path):

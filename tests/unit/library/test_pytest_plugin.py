@@ -86,3 +86,20 @@ def test_without_the_setting_the_cluster_is_empty(project: Path) -> None:
     (project / "pytest.ini").write_text("[pytest]\n")
 
     assert "1 passed" in run(project, "def test_it(kubestow_cluster):\n    assert kubestow_cluster.inputs == ()\n")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param("nowhere", id="a path that does not exist"),
+        pytest.param("cluster/*.json", id="a pattern"),
+        pytest.param("cluster # nodes", id="a comment after the path"),
+        pytest.param("-", id="standard input"),
+    ],
+)
+def test_a_setting_that_names_no_file_is_named(project: Path, setting: str) -> None:
+    (project / "pytest.ini").write_text(f"[pytest]\nkubestow_cluster = {setting}\n")
+    shown = run(project, "def test_it(assert_fits):\n    assert_fits('small.json')\n")
+
+    assert f"UsageError: kubestow_cluster: {project}/{setting} does not exist" in shown
+    assert "1 error" in shown

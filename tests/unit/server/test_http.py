@@ -11,6 +11,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from scheduler.api.pod_group import API_GROUPS
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.groups.answer import GroupExplanation
 from scheduler.explain.manifests import WrongRequest
@@ -160,6 +161,11 @@ async def server() -> AsyncIterator[Server]:
         ),
         ("/debug/explain/a/b?group", 404, "there is no group a/b\n"),
         ("/debug/explain/a/g?group=scheduling.x-k8s.io", 404, "there is no group a/g of scheduling.x-k8s.io\n"),
+        ("/debug/explain/a/g?group=foo.io", 400, f"400 group must be one of {', '.join(API_GROUPS.values())}\n"),
+        ("/debug/explain/a/b?output=xml", 400, "400 output must be one of json, text\n"),
+        ("/debug/explain/a/b?output=", 400, "400 output must be one of json, text\n"),
+        ("/debug/explain/a/b?output=text&output=xml", 400, "400 output must be one of json, text\n"),
+        ("/debug/explain/a/g?group&output=yaml", 400, "400 output must be one of json, text\n"),
         ("/debug/explain/a/many", 429, "429 too many questions are waiting; try again\n"),
         ("/debug/explain/a/early", 503, "503 the cache is not filled yet\n"),
         ("/debug/audit", 200, '{\n  "passes": 3\n}\n'),
@@ -366,6 +372,13 @@ async def test_a_question_is_posted(
         )
         assert (answer.status, await answer.text()) == (status, text)
         assert answer.headers.get("Kubestow-Exit-Code") == exit_code
+
+
+async def test_the_answer_to_a_question_has_two_forms(server: Server) -> None:
+    async with aiohttp.ClientSession() as http:
+        answer = await http.post(f"{server.url}/debug/what-if?output=xml", json={})
+        assert (answer.status, await answer.text()) == (400, "400 output must be one of json, text\n")
+        assert answer.headers["Kubestow-Exit-Code"] == "3"
 
 
 async def test_a_question_has_a_greatest_length(server: Server) -> None:

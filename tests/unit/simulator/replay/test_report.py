@@ -61,6 +61,18 @@ def test_the_table(answer: ReplayAnswer) -> None:
     assert rows["cpu, mean (peak)"][-2:] == ["24.5%", "(25.0%)"]
 
 
+def test_names_and_paths_are_no_markup(answer: ReplayAnswer) -> None:
+    run = answer.runs[-1]
+    use = [msgspec.structs.replace(each, name="[/x]:on:", pool="[red]p") for each in run.use]
+    runs = [msgspec.structs.replace(run, config="/tmp/a[/b]:on:.yaml", use=use)]
+    hostile = msgspec.structs.replace(answer, scheduler_names=["[/x]"], runs=runs)
+    out = io.StringIO()
+    Console(file=out, width=200).print(as_table(hostile))
+
+    for text in ("pods of [/x]", "/tmp/a[/b]:on:.yaml", "[/x]:on: in [red]p, mean (peak)"):
+        assert text in out.getvalue()
+
+
 class Links(html.parser.HTMLParser):
     """Collect what a page would load, and the texts of its scripts."""
 

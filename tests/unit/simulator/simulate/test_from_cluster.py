@@ -21,7 +21,14 @@ from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.simulate.input import from_cluster
 from simulator.simulate.input.dump import dump_command, save
-from simulator.simulate.input.from_cluster import KINDS_READ, ClusterObjects, ClusterOptions, Reader, read_cluster
+from simulator.simulate.input.from_cluster import (
+    KINDS_READ,
+    ClusterObjects,
+    ClusterOptions,
+    Reader,
+    lacking,
+    read_cluster,
+)
 from simulator.simulate.input.manifests import Found, InputError, cleaned, load
 from tests.support.kubeconfigs import kubeconfig
 from tests.unit.kube.scripted import LeapingClock
@@ -105,6 +112,7 @@ async def test_all_missing_permissions_are_named_at_once() -> None:
         await read(Scripted({}, forbidden=(PODS, "/api/v1/nodes", "/api/v1/limitranges")))
 
     lines = str(wrong.value).splitlines()
+    assert lines[-1] == "--allow-partial goes on without these objects."
     assert lines[1] == (
         "  list pods at the cluster scope: running pods use no resources of the nodes, and no pending pod is simulated"
     )
@@ -134,6 +142,8 @@ async def test_a_partial_result_has_the_pods_of_the_namespaces() -> None:
 
     assert names == ["mine"]
     assert [gap.kind.spec.name for gap in found.gaps] == ["Pod"]
+    assert "--" not in lacking(found.gaps).partition("Grant them:")[0], "the flags are those of the caller"
+    assert "--allow-partial" not in lacking(found.gaps), "it is given"
 
 
 async def test_workloads_are_read_in_the_chosen_namespaces_only() -> None:

@@ -283,3 +283,10 @@ def test_progress_grows() -> None:
     assert len(parts) > 3
     assert parts == sorted(parts)
     assert 0 < parts[0] < parts[-1] <= 1
+
+
+def test_paths_are_no_markup() -> None:
+    out = io.StringIO()
+    simulate._say(Console(file=out, width=100), "a:on:b[/red].yaml: cannot be read")
+
+    assert out.getvalue() == "a:on:b[/red].yaml: cannot be read\n"
