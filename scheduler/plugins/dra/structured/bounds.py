@@ -53,7 +53,7 @@ class Bounds:
         self._values: Computed[tuple[AllocationConstraint, DeviceKind], Values | None] = Computed(_values_of)
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
-        self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
+        self._feasibility = Feasibility(demand, node_devices, self.buckets)
         first: dict[Hashable, RequestData] = {}
         self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
 
