@@ -41,7 +41,6 @@ from scheduler.core.feature_gates import (
     ATTRIBUTES_WHEN_READ,
     CONSUMABLE,
     DEVICE_GATES_ON,
-    DYNAMIC_RESOURCE_ALLOCATION,
     EXTENDED_RESOURCE,
     LISTS_IN_SELECTORS,
     TAINT_RULES,
@@ -92,7 +91,6 @@ class DeviceClasses:
 
 
 NONE_SERVED: Final[frozenset[str]] = frozenset()
-_GATES: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE})
 
 
 def may_be_devices(name: str) -> bool:
@@ -104,7 +102,7 @@ class ServedResources:
     """The extended resources that the current classes serve. `gates` are the enabled feature gates of kube-scheduler."""
 
     def __init__(self, classes: DeviceClasses, gates: frozenset[str]) -> None:
-        self.is_on = gates >= _GATES
+        self.is_on = EXTENDED_RESOURCE in gates
         self._classes = classes
 
     def among(self, requests: Mapping[str, int]) -> frozenset[str]:
