@@ -14,6 +14,7 @@ from scheduler.cel.libraries.declaring import Remembered
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
 _ERA_DAYS: Final = 146097
+_EPOCH_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
 _ZONED_S: Final = (-62000000000, 253300000000)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
@@ -40,31 +41,27 @@ def date_and_time(seconds: int) -> str:
 
 def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
     """Return the time of a date and time of day in UTC, in nanoseconds; None if it does not exist."""
-    if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60):
+    if not (hour < 24 and minute < 60 and second < 60):
         return None
-    days = _days(year, month, day)
-    if date(days) != (year, month, day):
+    try:
+        days = _days(year, month, day)
+    except ValueError:
         return None
     return (days * _DAY_S + hour * 3600 + minute * 60 + second) * _SECOND
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return the days since 1970-01-01 in the proleptic Gregorian calendar. Here, years begin in March."""
-    year -= month <= 2
-    era, year_of_era = divmod(year, 400)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return era * _ERA_DAYS + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
+    """Return the days since 1970-01-01 in the proleptic Gregorian calendar; raise ValueError for no date."""
+    # Python's calendar has the years 1 to 9999. Every 400 years the calendar is the same.
+    era, year_of_era = divmod(year - 1, 400)
+    return era * _ERA_DAYS + dt.date(year_of_era + 1, month, day).toordinal() - _EPOCH_ORDINAL
 
 
 def date(days: int) -> Date:
     """Return the date of a number of days after 1970-01-01."""
-    era, day_of_era = divmod(days + 719468, _ERA_DAYS)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_from_march = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
-    month = (month_from_march + 2) % 12 + 1
-    return Date(year_of_era + era * 400 + (month <= 2), month, day)
+    era, day_of_era = divmod(days + _EPOCH_ORDINAL - 1, _ERA_DAYS)
+    found = dt.date.fromordinal(day_of_era + 1)
+    return Date(found.year + era * 400, found.month, found.day)
 
 
 _ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}")

@@ -82,11 +82,8 @@ def paced(
         work.close()
 
 
-def metered(work: Work[T], clock: Clock, spend: Callable[[float], None], *, keeps_open: bool = False) -> Work[T]:
-    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work.
-
-    `keeps_open`: the work stays suspended then, and the caller may go on with it.
-    """
+def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
+    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work."""
     try:
         while True:
             began = clock.now()
@@ -98,8 +95,7 @@ def metered(work: Work[T], clock: Clock, spend: Callable[[float], None], *, keep
             spend(clock.now() - began)
             yield
     finally:
-        if not keeps_open:
-            work.close()
+        work.close()
 
 
 def started(work: Work[T], clock: Clock) -> T | Work[T]:

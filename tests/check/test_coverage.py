@@ -29,6 +29,7 @@ ONE_LOOP = (
 )
 PICKED = "every claim that is searched for gets its devices: results are made of what the search picked, claim by claim"
 ONE_ALLOCATOR = "there is one allocator for all gates (§0.3)"
+LOCKED = "the gate is on and locked in every supported version (§3.1)"
 BATCHING = "batching is not built, and idle in kube-scheduler with its default plugins (§3.13)"
 LIST_TYPES = "with DRAListTypeAttributes, an alpha gate that is off in every version and is not built"
 WITHOUT: dict[str, dict[int, str]] = {
@@ -46,6 +47,7 @@ WITHOUT: dict[str, dict[int, str]] = {
     DEVICES: {
         **dict.fromkeys((*range(92, 100), *range(101, 107)), LIST_TYPES),
         258: ONE_LOOP,
+        299: LOCKED,
         300: ONE_LOOP,
         312: PICKED,
         314: ONE_ALLOCATOR,

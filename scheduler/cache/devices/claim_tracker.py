@@ -6,7 +6,6 @@ valid until the watch shows a newer version, compared by number.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
@@ -42,25 +41,23 @@ class NegativeConsumption:
 
     def __init__(self) -> None:
         self._by_uid: dict[str, str] = {}
-        self._sorted: list[str] = []
 
     @property
     def problem(self) -> str:
-        """The first text in their order, and the number of further claims; "" if there is none. O(1)."""
-        if not self._sorted:
+        """The first text in their order, and the number of further claims; "" if there is none. O(such claims)."""
+        if not self._by_uid:
             return ""
-        more = len(self._sorted) - 1
+        more = len(self._by_uid) - 1
         # Kubernetes' own words: "1 more claims".
-        return self._sorted[0] + (f" (and {more} more claims with invalid consumed capacity)" if more else "")
+        suffix = f" (and {more} more claims with invalid consumed capacity)" if more else ""
+        return min(self._by_uid.values()) + suffix
 
     def put(self, uid: str, key: str, allocation: AllocationResult | None) -> None:
         """Set the allocation of a claim; None if it has none."""
-        now, before = _negative(key, allocation), self._by_uid.pop(uid, "")
-        if before:
-            del self._sorted[bisect_left(self._sorted, before)]
-        if now:
-            self._by_uid[uid] = now
-            insort(self._sorted, now)
+        if problem := _negative(key, allocation):
+            self._by_uid[uid] = problem
+        else:
+            self._by_uid.pop(uid, None)
 
 
 def _negative(key: str, allocation: AllocationResult | None) -> str:

@@ -1,7 +1,7 @@
 """The devices of a class on each node, and those of them in use, for scores (docs/spec/dra.md §3.12).
 
-Nodes of one kind are counted once. Counts are cached for the last used classes, and results of selectors as long as a
-device of the kind exists. Unusable devices count as 0: devices of an incomplete pool, and all devices of a node if a
+Nodes of one kind are counted once. Counts are cached for the last used classes, and results of selectors with the kind
+of device. Unusable devices count as 0: devices of an incomplete pool, and all devices of a node if a
 selector of the class fails on one of them.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +27,12 @@ _FEW: Final = 16
 
 Column: TypeAlias = npt.NDArray[np.int64]
 _Expressions: TypeAlias = tuple[str, ...]
-_Answers: TypeAlias = "WeakKeyDictionary[DeviceKind, bool | None]"
-"""Whether all selectors hold, in order; None if one fails before another one returns False."""
 
 
 @dataclass(slots=True, eq=False)
 class _Counted:
     """The counts of all slots for one list of selectors."""
 
-    answers: _Answers
     whole: Column
     used: Column
     position: int
@@ -68,15 +64,14 @@ class DeviceCounts:
                     self._count(counted, expressions, kind=on_nodes.kind(slot), nodes=1 << slot)
                 counted.position = on_nodes.position
                 return counted.whole, counted.used
-        answers = counted.answers if counted is not None else WeakKeyDictionary[DeviceKind, "bool | None"]()
         whole, used = np.zeros((2, self._nodes.capacity), dtype=np.int64)
-        counted = self._counted.put(expressions, _Counted(answers, whole, used, on_nodes.position, seen))
+        counted = self._counted.put(expressions, _Counted(whole, used, on_nodes.position, seen))
         for kind in on_nodes.kinds():
             self._count(counted, expressions, kind=kind, nodes=kind.nodes)
         return counted.whole, counted.used
 
     def _count(self, into: _Counted, expressions: _Expressions, *, kind: NodeKind | None, nodes: NodeSet) -> None:
-        whole, used = self._of_node(into.answers, expressions, nodes.bit_length() - 1) if kind is not None else (0, 0)
+        whole, used = self._of_node(expressions, nodes.bit_length() - 1) if kind is not None else (0, 0)
         if nodes & (nodes - 1):
             slots = nodeset.slots(nodes, self._nodes.capacity)
             into.whole[slots], into.used[slots] = whole, used
@@ -84,25 +79,24 @@ class DeviceCounts:
             slot = nodes.bit_length() - 1
             into.whole[slot], into.used[slot] = whole, used
 
-    def _of_node(self, answers: _Answers, expressions: _Expressions, slot: int) -> tuple[int, int]:
+    def _of_node(self, expressions: _Expressions, slot: int) -> tuple[int, int]:
         whole = used = 0
         for view in self._devices.on_nodes.pools(slot):
             for each in view.devices:
                 if not usable(each, slot):
                     continue
-                if each.kind not in answers:
-                    answers[each.kind] = self._is_of(expressions, each.kind)
-                of_class = answers[each.kind]
-                if of_class is None:
+                of_class = self._is_of(expressions, each.kind)
+                if isinstance(of_class, str):
                     return 0, 0
                 if of_class:
                     whole += 1
                     used += self._devices.use.is_used(each.id)
         return whole, used
 
-    def _is_of(self, expressions: _Expressions, kind: DeviceKind) -> bool | None:
-        for expression in expressions:
-            holds = self._devices.holds(expression, kind)
-            if holds is not True:
-                return False if holds is False else None
-        return True
+    def _is_of(self, expressions: _Expressions, kind: DeviceKind) -> bool | str:
+        """Return whether all selectors hold, in order; the error if one fails before another one returns False."""
+        cached: bool | str | None = kind.memo.get((self, expressions))
+        if cached is None:
+            results = (self._devices.holds(expression, kind) for expression in expressions)
+            cached = kind.memo[self, expressions] = next((holds for holds in results if holds is not True), True)
+        return cached

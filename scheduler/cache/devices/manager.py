@@ -41,7 +41,6 @@ from scheduler.core.feature_gates import (
     ATTRIBUTES_WHEN_READ,
     CONSUMABLE,
     DEVICE_GATES_ON,
-    DYNAMIC_RESOURCE_ALLOCATION,
     EXTENDED_RESOURCE,
     LISTS_IN_SELECTORS,
     TAINT_RULES,
@@ -56,7 +55,6 @@ class DeviceClasses:
         self.generation = 0
         """A number that grows with every change."""
         self.by_name: dict[str, DeviceClass] = {}
-        self.by_resource: dict[str, dict[str, None]] = {}
 
     def __iter__(self) -> Iterator[DeviceClass]:
         return iter(self.by_name.values())
@@ -66,23 +64,16 @@ class DeviceClasses:
 
     def put(self, name: str, device_class: DeviceClass | None) -> None:
         """Add, update or remove a class."""
-        old = self.by_name.pop(name, None)
-        if old is not None and old.spec.extended_resource_name:
-            names = self.by_resource[old.spec.extended_resource_name]
-            del names[name]
-            if not names:
-                del self.by_resource[old.spec.extended_resource_name]
+        self.by_name.pop(name, None)
         if device_class is not None:
             self.by_name[name] = device_class
-            if device_class.spec.extended_resource_name:
-                self.by_resource.setdefault(device_class.spec.extended_resource_name, {})[name] = None
         self.generation += 1
 
     def for_resource(self, resource: str) -> DeviceClass | None:
-        """Return the class that serves an extended resource; None if there is none."""
-        names = self.by_resource.get(resource)
-        if names:
-            return self.by_name[max(sorted(names), key=self._created)]
+        """Return the class that serves an extended resource; None if there is none. O(classes)."""
+        serving = sorted(name for name, each in self.by_name.items() if each.spec.extended_resource_name == resource)
+        if serving:
+            return self.by_name[max(serving, key=self._created)]
         if resource.startswith(IMPLICIT_EXTENDED_RESOURCE):
             return self.by_name.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE))
         return None
@@ -92,7 +83,6 @@ class DeviceClasses:
 
 
 NONE_SERVED: Final[frozenset[str]] = frozenset()
-_GATES: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE})
 
 
 def may_be_devices(name: str) -> bool:
@@ -104,7 +94,7 @@ class ServedResources:
     """The extended resources that the current classes serve. `gates` are the enabled feature gates of kube-scheduler."""
 
     def __init__(self, classes: DeviceClasses, gates: frozenset[str]) -> None:
-        self.is_on = gates >= _GATES
+        self.is_on = EXTENDED_RESOURCE in gates
         self._classes = classes
 
     def among(self, requests: Mapping[str, int]) -> frozenset[str]:

@@ -8,7 +8,6 @@ Each step costs one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -18,7 +17,6 @@ from scheduler.cel.eval.running import Code, Failed, Run, go_type
 from scheduler.cel.go_format import scalar
 from scheduler.cel.values import (
     Optional,
-    UInt,
     Value,
     equal,
     key,
@@ -255,10 +253,6 @@ def pairs_of(items: Value) -> Iterable[tuple[Value, Value]]:
     raise EvalError(f"unsupported comprehension range type: {go_type(type_name(items))}")
 
 
-_INTEGERS: Final = frozenset({int, UInt})
-_SEARCHABLE: Final = frozenset({bool, int, UInt, float, str})
-
-
 def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
     """Return the code of `[a, ?b]`."""
 
@@ -322,31 +316,11 @@ def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
     return evaluate
 
 
-def is_searchable(members: Sequence[Value]) -> bool:
-    """Return whether upstream makes a set of such a literal, so that a membership test is free."""
-    return all(type(each) in _SEARCHABLE for each in members)
-
-
-def member_of(element: Code, literal: Sequence[Value]) -> Code:
-    """Return the code of `element in literal` for a searchable literal. It is free, so it must not be a linear search.
-
-    As in `contains`, an integer equals a double if its nearest double does.
-    """
-    strings = frozenset(each for each in literal if type(each) is str)
-    bools = frozenset(each for each in literal if type(each) is bool)
-    integers = frozenset(int(each) for each in literal if type(each) in _INTEGERS)
-    doubles = frozenset(each for each in literal if type(each) is float and not math.isnan(each))
-    nearest = doubles | frozenset(map(float, integers))
+def is_among(element: Code, texts: frozenset[str]) -> Code:
+    """Return the code of `element in ["a", "b"]`. As upstream it is free, so it must not be a linear search."""
 
     def evaluate(run: Run) -> Value:
         value = element(run)
-        class_ = type(value)
-        if class_ is str:
-            return value in strings
-        if class_ is bool:
-            return value in bools
-        if class_ in _INTEGERS:
-            return value in integers or float(value) in doubles
-        return class_ is float and value in nearest
+        return type(value) is str and value in texts
 
     return evaluate

@@ -136,8 +136,8 @@ class _Planner:
         if name == "@in" and [each.id for each in overloads] == ["in_list"] and args[1].is_constant:
             if not args[1].value:
                 return _constant(value=False)
-            if logic.is_searchable(args[1].value):
-                return CompiledNode(logic.member_of(args[0].code, args[1].value))
+            if all(type(each) is str for each in args[1].value):
+                return CompiledNode(logic.is_among(args[0].code, frozenset(args[1].value)))
         # As upstream, a pattern that is a constant text is compiled with the program.
         is_pattern = len(args) > 1 and overloads[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:

@@ -31,7 +31,7 @@ from scheduler.cache.devices.claim_tracker import gives_back, is_made_for
 from scheduler.cache.devices.manager import may_be_devices
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.core.feature_gates import EXTENDED_RESOURCE
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.plugins.dra.claims import Unresolved, claim_name, claims_of
@@ -54,15 +54,11 @@ class DynamicResourcesHints:
     """
 
     def __init__(self, handle: Handle) -> None:
-        gates = handle.feature_gates
-        self._is_on = DYNAMIC_RESOURCE_ALLOCATION in gates
-        self._serves_resources = EXTENDED_RESOURCE in gates
+        self._serves_resources = EXTENDED_RESOURCE in handle.feature_gates
         self._claims = handle.cluster.devices.claims
         self._pools = handle.cluster.devices.on_nodes
 
     def events(self) -> Sequence[EventHint]:
-        if not self._is_on:
-            return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
         return (
             self._registered(ClusterEvent(Resource.NODE, _NODE), _node_changed),

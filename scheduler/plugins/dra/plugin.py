@@ -19,8 +19,8 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
+    BINDING_GATES,
     CONSUMABLE,
-    DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
     NEGATIVE_CONSUMPTION,
     SHORT_POST_FILTER,
@@ -43,7 +43,6 @@ from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, sta
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
-from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import (
     CANNOT_ALLOCATE,
     LONGEST_ATTEMPT_S,
@@ -83,7 +82,6 @@ class DynamicResources:
     def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
         args = args if args is not None else DynamicResourcesArgs()
         gates = handle.feature_gates
-        self._is_on = ENABLED in gates
         self._says_less = SHORT_POST_FILTER in gates
         self._refuses_negative = gates >= {CONSUMABLE, NEGATIVE_CONSUMPTION}
         self._gates = gates
@@ -102,27 +100,27 @@ class DynamicResources:
         self._packs = ours.device_scoring != "firstFit"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
-        rules = AllocatorFeatures.of(gates, merges_terms=not ours.parity)
-        self._has_binding_conditions = rules.binding
+        self._has_binding_conditions = gates >= BINDING_GATES
         self._verdicts = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            rules,
+            gates,
+            merges_terms=not ours.parity,
             limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
-        self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
+        self._error_nodes = ErrorNodes(self._devices.on_nodes, gates)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
         self._fragmentation: NodeFragmentation | None = None
         if ours.device_scoring == "leastFragmentation":
-            self._fragmentation = NodeFragmentation(self._nodes, self._devices.on_nodes, self._devices.use, rules)
+            self._fragmentation = NodeFragmentation(self._nodes, self._devices.on_nodes, self._devices.use, gates)
         self._preemption = DevicePreemption(handle, self._verdicts, self._pre_filter, self._timed)
         # The event loop schedules one pod at a time. An attempt that searches 5000 unlike nodes would otherwise block
         # all other pods for minutes.
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._explanations = DeviceExplanations(handle, rules)
+        self._explanations = DeviceExplanations(handle)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class DynamicResources:
         """Reject the pod unless all its claims exist (§3.2)."""
         # A pod without its claims cannot be scheduled by anything that happens to nodes. Outside the queue it costs
         # nothing until the claim controller has created them.
-        if not self._is_on or not pod.pod.spec.resource_claims:
+        if not pod.pod.spec.resource_claims:
             return None
         try:
             claims_of(pod.pod, self._need)
@@ -142,13 +140,11 @@ class DynamicResources:
         """Collect the pod's claims and what they request from each group of nodes (§3.3)."""
         answer = self._pre_filter(state, pod, nodes)
         # A pod without devices is scored as well: it can use up the CPUs that make the devices of its node usable.
-        if self._is_on and self._fragmentation is not None and self._fragmentation.is_known:
+        if self._fragmentation is not None and self._fragmentation.is_known:
             state.skip_score.discard(self.name)
         return answer
 
     def _pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
-        if not self._is_on:
-            return SKIP
         device_state = DeviceState()
         state.set(STATE, device_state)
         served = self._extended.served(pod)
@@ -247,8 +243,6 @@ class DynamicResources:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         """Reject nodes without free devices, and nodes where devices of allocated claims cannot be used (§3.4)."""
-        if not self._is_on:
-            return {}
         device_state = state_of(state)
         if device_state is None:
             return {_NOT_FOUND: nodes}
@@ -430,8 +424,6 @@ class DynamicResources:
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Work[PostFiltered]:
         """Free devices of claims that keep the pod from running on any node (§3.5)."""
-        if not self._is_on:
-            return self._not_freed("plugin disabled")
         device_state = state_of(state)
         if device_state is None:
             return _NOT_FOUND
@@ -456,8 +448,7 @@ class DynamicResources:
 
     def release_group(self, pods: Sequence[PodInfo]) -> None:
         """Deallocate what is allocated for pods of a refused group alone: allocated devices would choose their nodes."""
-        if self._is_on:
-            self._binder.free_group(pods)
+        self._binder.free_group(pods)
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""
@@ -553,8 +544,6 @@ class DynamicResources:
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Return Skip for pods without claims (§3.9)."""
-        if not self._is_on:
-            return SKIP
         device_state = state_of(state)
         if device_state is None:
             return _NOT_FOUND

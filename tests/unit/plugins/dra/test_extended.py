@@ -10,7 +10,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core import nodeset
 from scheduler.core.cooperative import answered, finish
-from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.core.feature_gates import DEVICE_GATES_ON, EXTENDED_RESOURCE
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.dra.extended_resources import mapped_requests
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
@@ -50,10 +50,9 @@ def gpus(count: int = 1, **more: str) -> PodInfo:
     return pod_info(pod_with(**{GPU: str(count)}, **more).typed())
 
 
-@pytest.mark.parametrize("off", [EXTENDED_RESOURCE, DYNAMIC_RESOURCE_ALLOCATION])
-def test_263_299_a_gate_is_off(off: str) -> None:
+def test_263_the_gate_is_off() -> None:
     """PreFilter returns Skip, and NodeResourcesFit then checks the resource."""
-    assert a_world(GPUS, gates=DEVICE_GATES_ON - {off}).pre_filter(gpus())[1] is SKIP
+    assert a_world(GPUS, gates=DEVICE_GATES_ON - {EXTENDED_RESOURCE}).pre_filter(gpus())[1] is SKIP
 
 
 def test_classes_are_read_again_in_each_attempt() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
+from scheduler.core.feature_gates import DEVICE_GATES_ON, EXTENDED_RESOURCE
 from scheduler.framework.interface import Hint
 from scheduler.plugins.dra.hints import DynamicResourcesHints
 from scheduler.queue import pod_changes
@@ -215,11 +215,6 @@ def test_slices_for_a_pod_without_claims() -> None:
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-
-
-def test_without_the_gate_no_events_are_registered() -> None:
-    """While the gate is off, the plugin refuses no pod and no pod waits."""
-    assert () == DynamicResourcesHints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

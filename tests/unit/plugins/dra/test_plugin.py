@@ -15,7 +15,7 @@ from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest, ResourceC
 from scheduler.cache.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import answered, finish
-from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, FILTER_TIMEOUT
+from scheduler.core.feature_gates import DEVICE_GATES_ON, FILTER_TIMEOUT
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.claims import Unresolved, claim_name, claims_of, not_owned
@@ -154,22 +154,6 @@ def test_pre_flight_without_a_state() -> None:
     world = Served()
 
     assert (ERR, "not found") == said(world.plugin.pre_bind_pre_flight(CycleState(), using("c"), "n1"))
-
-
-def test_everything_is_off() -> None:
-    """299."""
-    world = Served(ASKING, gates=frozenset())
-    info, state = using("c"), CycleState()
-    plugin, nodes = world.plugin, world.cluster.nodes.present
-
-    assert DYNAMIC_RESOURCE_ALLOCATION not in world.gates
-    assert plugin.pre_enqueue(using("gone")) is None
-    assert SKIP is plugin.pre_filter(state, info, nodes)
-    assert {} == plugin.filter(state, info, nodes)
-    assert (U, "plugin disabled") == said(world.post_filter(state, info))
-    assert plugin.reserve(state, info, "n1") is None
-    assert SKIP is plugin.pre_bind_pre_flight(state, info, "n1")
-    plugin.unreserve(state, info, "n1")
 
 
 def test_the_fuller_of_equal_nodes_is_preferred() -> None:
