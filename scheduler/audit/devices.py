@@ -33,6 +33,7 @@ class DeviceChecks:
             "device-claims": self._all_claims,
             "device-allocations": self._allocations,
             "devices-in-use": self._all_devices,
+            "device-classes": self._classes,
             "device-slices": self._slices,
             "device-pools": self._pools,
             "device-node-groups": self._groups,
@@ -95,7 +96,22 @@ class DeviceChecks:
             use.used(), lambda device: f"device {device}", use.entries, use.recounted, lambda _: use.recount()
         )
 
-    # -- slices ------------------------------------------------------------------------------------------------------
+    # -- classes and slices ------------------------------------------------------------------------------------------
+
+    def _classes(self) -> Steps:
+        """Compare the classes of each extended resource with the classes."""
+        classes = self._devices.classes
+
+        def resources(name: str) -> Collection[str]:
+            device_class = classes.get(name)
+            resource = device_class.spec.extended_resource_name if device_class is not None else ""
+            return (resource,) if resource else ()
+
+        def healed(_: str) -> None:
+            classes.generation += 1
+
+        names = [each.metadata.name for each in classes]
+        return grouped("device class", names, resources, classes.by_resource, healed=healed)
 
     def _slices(self) -> Steps:
         """Compare each effective slice with the published one and the taint rules."""

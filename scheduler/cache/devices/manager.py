@@ -55,6 +55,7 @@ class DeviceClasses:
         self.generation = 0
         """A number that grows with every change."""
         self.by_name: dict[str, DeviceClass] = {}
+        self.by_resource: dict[str, dict[str, None]] = {}
 
     def __iter__(self) -> Iterator[DeviceClass]:
         return iter(self.by_name.values())
@@ -64,16 +65,23 @@ class DeviceClasses:
 
     def put(self, name: str, device_class: DeviceClass | None) -> None:
         """Add, update or remove a class."""
-        self.by_name.pop(name, None)
+        old = self.by_name.pop(name, None)
+        if old is not None and old.spec.extended_resource_name:
+            names = self.by_resource[old.spec.extended_resource_name]
+            del names[name]
+            if not names:
+                del self.by_resource[old.spec.extended_resource_name]
         if device_class is not None:
             self.by_name[name] = device_class
+            if device_class.spec.extended_resource_name:
+                self.by_resource.setdefault(device_class.spec.extended_resource_name, {})[name] = None
         self.generation += 1
 
     def for_resource(self, resource: str) -> DeviceClass | None:
-        """Return the class that serves an extended resource; None if there is none. O(classes)."""
-        serving = sorted(name for name, each in self.by_name.items() if each.spec.extended_resource_name == resource)
-        if serving:
-            return self.by_name[max(serving, key=self._created)]
+        """Return the class that serves an extended resource; None if there is none."""
+        names = self.by_resource.get(resource)
+        if names:
+            return self.by_name[max(sorted(names), key=self._created)]
         if resource.startswith(IMPLICIT_EXTENDED_RESOURCE):
             return self.by_name.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE))
         return None

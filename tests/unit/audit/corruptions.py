@@ -495,6 +495,7 @@ CORRUPTIONS: Final = [
     Corruption(
         "devices-in-use", "a shared device has too much left", _set(lambda h: devices(h).use._consumed, D2, {"mem": 1})
     ),
+    Corruption("device-classes", "an extended resource has no class", lambda h: devices(h).classes.by_resource.clear()),
     Corruption(
         "device-slices",
         "a slice lacks the taint of a rule",
