@@ -54,7 +54,7 @@ class Bounds:
         self._values: Computed[tuple[AllocationConstraint, DeviceKind], Values | None] = Computed(_values_of)
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
-        self._feasibility = Feasibility(demand, node_devices, self.buckets)
+        self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
 
     def _mask_of(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""

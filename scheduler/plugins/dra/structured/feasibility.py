@@ -11,9 +11,12 @@ import heapq
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
+from itertools import islice
+from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from scheduler.core.caching import Computed
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, SeenValues, Values
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
@@ -95,6 +98,11 @@ SOLVER_LIMIT_S: Final = 5.0
 _LARGEST: Final = 10**9
 """Larger coefficients do not fit the tolerances of a solver that computes with floating-point numbers."""
 _TOLERANCE: Final = 1e-6
+_PARTS: Final = 2, 3, 4
+_FINE: Final = 16
+"""Smaller limits, as those of the counters of a GPU, leave few fractions that a cut can exclude."""
+_COMPARED_MAX: Final = 512
+"""The devices of a larger pool are not compared with each other: that would take more than some 50 ms."""
 _COLUMNS_MAX: Final = 50_000
 _TERMS_MAX: Final = 500_000
 """Larger programs would take seconds to build."""
@@ -140,6 +148,7 @@ class _Program:
     """An integer program in the row-wise form that HiGHS takes."""
 
     upper: list[int] = field(default_factory=list)
+    has_amounts: bool = False
     starts: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     coefficients: list[float] = field(default_factory=list)
@@ -161,6 +170,21 @@ class _Program:
         # A row that holds for all values of its variables only costs time.
         if sum([amount * self.upper[x] for x, amount in terms.items() if amount > 0]) > limit:
             self._row(terms, -math.inf, limit + _TOLERANCE)
+
+    def at_most_rounded(self, terms: Mapping[int, int], limit: int) -> None:
+        """Add `sum of terms <= limit`, and the same divided and rounded down (Chvátal–Gomory cuts).
+
+        Whole numbers that satisfy the first row satisfy the other rows, too; many fractions do not. So the solver sees
+        early that two, three or four large amounts exceed the limit.
+        """
+        self.has_amounts = True
+        self.at_most(terms, limit)
+        # A counter of eight slices has few fractions that a cut could exclude, and each cut costs a row.
+        if limit < _FINE or limit < _FINE * math.gcd(*terms.values()):
+            return
+        for parts in _PARTS:
+            divisor = limit // parts + 1
+            self.at_most({x: amount // divisor for x, amount in terms.items() if amount >= divisor}, limit // divisor)
 
     def exactly(self, terms: Mapping[int, int], total: int) -> None:
         """Add `sum of terms == total`."""
@@ -201,6 +225,7 @@ class _Program:
         # The solver runs in the worker thread, which serves one job at a time. A program without a limit would keep
         # other pods' selectors from being compiled.
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
+        highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
         highs.run()
         status, outcomes = highs.getModelStatus(), highspy.HighsModelStatus
@@ -219,6 +244,13 @@ class Feasibility:
     _node_devices: NodeDevices
     _buckets: Mapping[AllocationConstraint, Mapping[Values | None, Mask]]
     """Groups the devices by their values of a constraint."""
+    _twin: Mapping[int, int]
+    """Device → a number, equal for interchangeable devices."""
+    _smaller: Computed[int, Mapping[int, Mask]] = field(init=False)
+    """Pool → device → the devices that draw no more than it from any counter; of equal ones only the earlier ones."""
+
+    def __post_init__(self) -> None:
+        self._smaller = Computed(self._smaller_in)
 
     def solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
@@ -237,8 +269,11 @@ class Feasibility:
         # solver visits these one by one before it answers "infeasible".
         groups = self._merged(needs)
         together = [group[0]._replace(needed=sum([need.needed for need in group])) for group in groups]
+        masks = self._without_symmetry(together, state)
+        masks = [self._without_dominated(need, mask, state) for need, mask in zip(together, masks, strict=True)]
         columns = [
-            {d: program.variable(len(group) if shared >> d & 1 else 1) for d in bits(group[0].free)} for group in groups
+            {d: program.variable(len(group) if shared >> d & 1 else 1) for d in bits(mask)}
+            for group, mask in zip(groups, masks, strict=True)
         ]
         for need, own in zip(together, columns, strict=True):
             if not own:
@@ -279,6 +314,77 @@ class Feasibility:
                 key = key, need.needed, tuple([(each.amounts_key, each.is_admin) for each in need.alternatives])
             groups.setdefault(at if with_admin and need.is_admin else key, []).append(need)
         return list(groups.values())
+
+    def _without_symmetry(self, needs: Sequence[Need], state: SearchState) -> list[Mask]:
+        """Return the devices that each need may have, where of interchangeable shared devices the first ones come first.
+
+        A solution is still one after two such devices are exchanged. So the first request may have only the first of them,
+        the second one the first two, and so on.
+        """
+        masks = [need.free for need in needs]
+        shared = reduce(or_, masks, 0) & self._node_devices.shared
+        # Shared devices that nothing was taken of yet are bins of equal size. Without an order among them a bin
+        # packing of eight bins has 40 320 equal solutions.
+        classes: dict[Hashable, list[int]] = {}
+        for d in bits(shared):
+            if d not in state.taking:
+                users = tuple(mask >> d & 1 for mask in masks)
+                classes.setdefault((self._twin[d], users), []).append(d)
+        for alike in classes.values():
+            if len(alike) == 1:
+                continue
+            using = [at for at, need in enumerate(needs) if need.free >> alike[0] & 1]
+            # Large parts first, as in first-fit decreasing: the restriction is strongest for the parts that matter
+            # most.
+            using.sort(key=lambda at: -sum(self._least(needs[at], alike[0]).values()))
+            count = 0
+            for at in using:
+                count += needs[at].needed
+                masks[at] &= ~sum(1 << d for d in alike[count:])
+        return masks
+
+    def _without_dominated(self, need: Need, mask: Mask, state: SearchState) -> Mask:
+        """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
+
+        The smaller one is free there: the counters do not suffice for both, so they do not for two of the larger one.
+        """
+        if any(map(need.concerns, self._demand.claims[need.claim].constraints)):
+            return mask
+        dropped = 0
+        for d in bits(mask & ~self._node_devices.shared):
+            # A partition of 20 GB is never better than one of 10 GB on the same counters, if the request may have
+            # either. Drivers publish partitions at every offset, and most of these are larger than needed.
+            smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
+            if smaller and self._exceed(d, d, state) and any(self._exceed(d, each, state) for each in bits(smaller)):
+                dropped |= 1 << d
+        return mask & ~dropped
+
+    def _exceed(self, d: int, smaller: int, state: SearchState) -> bool:
+        """Return whether both devices together draw more of a counter than is left."""
+        remaining, draws = state.free_counters[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
+        other_draws = self._node_devices.kind(smaller).draws
+        return any(
+            amount + draws.get(key, 0) > remaining[key] for key, amount in other_draws.items() if key in remaining
+        )
+
+    def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
+        node_devices, found = self._node_devices, dict[int, Mask]()
+        own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
+        # The comparison is quadratic. It costs more than it saves in a pool of this size.
+        if len(own) > _COMPARED_MAX:
+            return found
+        by_first_counter: dict[tuple[str, str], list[tuple[int, CounterAmounts]]] = {}
+        for d in own:
+            # A smaller device draws on a part of the counters. Its first counter is among them, so an index by first
+            # counters finds all such devices.
+            for counter in islice(draws := node_devices.kind(d).draws, 1):
+                by_first_counter.setdefault(counter, []).append((d, draws))
+        for d in own:
+            for counter in (draws := node_devices.kind(d).draws):
+                for other, other_draws in by_first_counter.get(counter, ()):
+                    if _is_within(other_draws, draws) and (other < d or other_draws != draws):
+                        found[d] = found.get(d, 0) | 1 << other
+        return found
 
     def _share_exclusive_devices(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
@@ -345,7 +451,7 @@ class Feasibility:
                 # infeasible, although other devices are free.
                 remaining = max(capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
-                    program.at_most(terms, remaining)
+                    program.at_most_rounded(terms, remaining)
                 else:
                     program.at_most({**terms, in_use: -remaining}, 0)
         return draws
@@ -374,7 +480,7 @@ class Feasibility:
                         for x, times in draws[d].items():
                             row[x] = amount * times
             for key, row in rows.items():
-                program.at_most(row, remaining[key])
+                program.at_most_rounded(row, remaining[key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:
@@ -412,3 +518,11 @@ class Feasibility:
         for terms in having.values():
             if terms:
                 program.at_most(terms, 1)
+
+
+def _is_within(draws: CounterAmounts, limits: CounterAmounts) -> bool:
+    """Return whether each amount is at most the limit; a counter without a limit has the limit 0."""
+    for counter, amount in draws.items():  # noqa: SIM110 (twice as fast as `all`)
+        if amount > limits.get(counter, 0):
+            return False
+    return True

@@ -426,16 +426,19 @@ def _root(case: AllocatorCase) -> object:
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases() | cases_of_parts() | cases_of_groups())
-@example(UNLIKE_GROUPS)
-def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: AllocatorCase) -> None:
+@given(small_cases() | cases_of_parts() | cases_of_groups(), st.sampled_from((1, 512)))
+@example(UNLIKE_GROUPS, 512)
+def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: AllocatorCase, compared: int) -> None:
+    """Also in a pool of too many devices to compare each with each."""
     try:
         picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
         assume(False)
         raise
 
-    root = _root(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feasibility, "_COMPARED_MAX", compared)
+        root = _root(case)
     assert (root is None or root is SolverAnswer.INFEASIBLE) == (picks is None)
 
 
