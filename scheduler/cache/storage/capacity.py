@@ -298,9 +298,8 @@ class Capacities:
         # `booked` belongs to the pool's own class, `in_flight` is derived from all classes on the same storage. Only
         # the first is changed here, so the second can be recomputed at any time.
         pool.booked += size
-        self._count(pool)
-        for other in self.sharing_with(pool):
-            self._count(other)
+        for each in self.on_storage_of(pool):
+            self._count(each)
 
     def sharing_with(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of other classes on the same nodes with shared storage. O(classes on these nodes)."""
@@ -309,6 +308,10 @@ class Capacities:
         name = pool.obj.storage_class_name
         pools = self.segments.get(pool.group.number, {})
         return [other for other in pools.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+
+    def on_storage_of(self, pool: CapacityPool) -> list[CapacityPool]:
+        """Return the pool and those with shared storage."""
+        return [pool, *self.sharing_with(pool)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
@@ -336,10 +339,10 @@ class Capacities:
 
     def total(self, pool: CapacityPool, booked: Mapping[str, int]) -> int:
         """Return the bytes in flight of a pool and of those with shared storage."""
-        return sum(booked.get(each.key, 0) for each in (pool, *self.sharing_with(pool)))
+        return sum(booked.get(each.key, 0) for each in self.on_storage_of(pool))
 
     def _count(self, pool: CapacityPool) -> None:
-        size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
+        size = sum(each.booked for each in self.on_storage_of(pool))
         pools = self._classes.get(pool.obj.storage_class_name)
         if pools is not None and size != pool.in_flight:
             pools.set_in_flight(pool, size)

@@ -218,7 +218,7 @@ class ClassVolumes(ChangeLog[int]):
         Of volumes of equal size that any claim could have in place of each other, a claim always gets the same one, and
         different claims preferably get different ones.
         """
-        size = claim.request.nano if claim.request is not None else 0
+        size = claim.size_nano
         best: tuple[int, str, int] | None = None
         among: list[tuple[int, str, int]] = []
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
