@@ -19,7 +19,7 @@ from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWa
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
-from scheduler.cache.nodes.volume_users import ClaimUsers, disks_of, uses_of
+from scheduler.cache.nodes.volume_users import disks_of, uses_of
 from scheduler.cache.pods import TermGroup, TermKind, class_key, pod_terms
 
 T = TypeVar("T", bound=Hashable)
@@ -181,18 +181,20 @@ class PodChecks:
         return heal
 
     def _claims_by_node(self, heal: Callable[[], None]) -> Steps:
-        """Compare the claims of each node, and the pods that have a claim only as an ephemeral volume."""
-        nodes, users = self._nodes, self._nodes.claim_users
+        """Compare the pods of each node that have a claim only as an ephemeral volume."""
+        users = self._nodes.claim_users
 
-        def stored(slot: int) -> dict[str, object]:
-            alone = ClaimUsers()
-            for info in nodes.pods(slot).values():
-                if info.claims:
-                    alone.add(slot, info)
-            return alone.entries(slot)
+        def stored(use: tuple[int, str]) -> dict[str, object]:
+            slot, key = use
+            return {key: {pod.uid for pod in self._nodes.pods(slot).values() if pod.claims and uses_of(pod).get(key)}}
 
-        yield from by_key(range(nodes.capacity), self._about, users.entries, stored, lambda _: heal())
-        yield from faultless("claims", ([f"{each}" for each in users.unused()] for _ in "1"), heal)
+        yield from by_key(
+            users.everywhere() | users.ephemeral.keys(),
+            lambda use: self._about(use[0]),
+            lambda use: {use[1]: users.ephemeral.get(use, set())},
+            stored,
+            lambda _: heal(),
+        )
 
     def _affinity_index(self) -> Steps:
         """Compare the index of terms by label with the terms."""

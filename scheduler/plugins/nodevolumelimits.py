@@ -86,7 +86,7 @@ def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
                     own.add(named.name)
             continue
         try:
-            disk = disk_of(volume, pod.pod.metadata.namespace)
+            disk = disk_of(volume)
         except TranslationError as error:
             translation = translation or _error(f"converting volume({volume.name}) from inline to csi: {error}")
             continue
@@ -289,7 +289,7 @@ class NodeVolumeLimitsHints:
             if volume not in pod.disks:
                 continue
             try:
-                driver = translate_inline(volume, pod.pod.metadata.namespace).driver
+                driver = translate_inline(volume).driver
             except TranslationError as error:
                 raise TranslationError(f"converting volume({volume.name}) from inline to csi: {error}") from error
             if driver == old.spec.attacher:
@@ -303,7 +303,7 @@ class NodeVolumeLimitsHints:
             topics.add(_CLAIMS)
         for volume in pod.disks:
             try:
-                topics.add(translate_inline(volume, pod.pod.metadata.namespace).driver)
+                topics.add(translate_inline(volume).driver)
             except TranslationError:
                 return None
         return frozenset(topics)

@@ -390,9 +390,8 @@ class AttachedVolumes:
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
-        users = self._nodes.claim_users
         uses = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
-        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        return uses | self._nodes.claim_users.everywhere()
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""

@@ -229,14 +229,11 @@ CORRUPTIONS: Final = [
     Corruption("disk-conflicts", "a disk in use is free", lambda h: nodes(h).disk_conflicts.used._slots.clear()),
     Corruption("claim-users", "a claim is used twice", lambda h: nodes(h).claim_users.users.add(0, "default/data")),
     Corruption("claim-users", "a used claim is unused", lambda h: nodes(h).claim_users.users.remove(0, "default/data")),
-    Corruption(
-        "claims-by-node", "a node lacks a claim of its pod", _pop(lambda h: nodes(h).claim_users._at[0], "default/data")
-    ),
-    Corruption("claims-by-node", "an ephemeral volume has no pod", lambda h: nodes(h).claim_users._ephemeral.clear()),
+    Corruption("claims-by-node", "an ephemeral volume has no pod", lambda h: nodes(h).claim_users.ephemeral.clear()),
     Corruption(
         "claims-by-node",
         "an ephemeral volume is on another node",
-        _set(lambda h: nodes(h).claim_users._ephemeral, (1, "default/x"), {"uid-x"}),
+        _set(lambda h: nodes(h).claim_users.ephemeral, (1, "default/x"), {"uid-x"}),
     ),
     Corruption(
         "spread-counts",
