@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Sized
 from copy import deepcopy
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -396,20 +396,10 @@ _READ_LEVELS: Final = 200
 _LONGEST_WHY: Final = 1_000
 
 
-class Older(NamedTuple):
-    """An older API version of a kind.
-
-    `current` converts it to the newest form, or returns a `Broken` for content that the newest form cannot express.
-    """
-
-    typ: type[Any]
-    current: Callable[[Any], Any]
-
-
 class ObjectDecoder(Generic[T]):
-    """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB. `older` is by API version."""
+    """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB."""
 
-    def __init__(self, kind: str, typ: type[T], older: Mapping[str, Older] | None = None) -> None:
+    def __init__(self, kind: str, typ: type[T]) -> None:
         self.kind = kind
         self._decoder = msgspec.json.Decoder(typ, dec_hook=_hook)
         self._lenient = msgspec.json.Decoder()
@@ -418,25 +408,18 @@ class ObjectDecoder(Generic[T]):
         self._named_only = msgspec.json.Decoder(_Named)
         self._typ = typ
         self._is_pod = typ is Pod
-        self._older = {v: (ObjectDecoder(kind, form.typ), form.current) for v, form in (older or {}).items()}
 
-    def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
+    def decode(self, raw: bytes | msgspec.Raw) -> T | Broken:
         """Return the object, or a `Broken` with its name and the field.
 
-        The field is a path: `$.spec.containers[0].resources.requests[...]`. `version` is the API version of the
-        bytes; "" for the newest.
+        The field is a path: `$.spec.containers[0].resources.requests[...]`.
         """
         try:
-            return self._decode(raw, version)
+            return self._decode(raw)
         except Exception as error:  # noqa: BLE001 (whatever one object does to the decoder, it costs only that object)
             return self.outline(raw, repr(error))
 
-    def _decode(self, raw: bytes | msgspec.Raw, version: str) -> T | Broken:
-        if version in self._older:
-            decoder, current = self._older[version]
-            read = decoder.decode(raw)
-            converted: T | Broken = read if isinstance(read, Broken) else current(read)
-            return converted
+    def _decode(self, raw: bytes | msgspec.Raw) -> T | Broken:
         try:
             obj: Any = apijson.decode(self._decoder, raw)
         except (msgspec.DecodeError, ValueError) as first:

@@ -1,7 +1,6 @@
 """ResourceSlices, ResourceClaims, DeviceClasses and DeviceTaintRules as they are decoded from resource.k8s.io/v1.
 
-Sources: docs/spec/dra.md §0.4, §2. Older versions of the group are converted when they are read (docs/spec/dra.md
-§6).
+Sources: docs/spec/dra.md §0.4, §2. v1beta2 has the same fields (docs/spec/dra.md §6).
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class CSIDriver(ClusterObject, frozen=True):
 
 
 class CSIStorageCapacity(NamespacedObject, frozen=True):
-    """Capacity of a class on some nodes; v1 and v1beta1 have the same fields (§8)."""
+    """Capacity of a class on some nodes (§8)."""
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None

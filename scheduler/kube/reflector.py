@@ -325,7 +325,7 @@ class Reflector(Generic[T]):
             self._received()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
-                    objects.append(self._held(obj))
+                    objects.append(self.store.held(obj))
                 # Decoding a page takes several milliseconds. Without this turn, leases could not be renewed while ten
                 # thousand objects arrive.
                 if n % _DECODED_PER_TURN == 0:
@@ -500,7 +500,7 @@ class Reflector(Generic[T]):
             if event.type == "DELETED":
                 self._initial_list.pop(obj.key, None)
             else:
-                obj = self._initial_list[obj.key] = self._held(obj)
+                obj = self._initial_list[obj.key] = self.store.held(obj)
             self._newer.append((event.type, obj))
             return
         if event.type == "DELETED":
@@ -548,7 +548,7 @@ class Reflector(Generic[T]):
 
     def _decode(self, raw: msgspec.Raw) -> T | Broken | None:
         """Return the object, a `Broken`, or None if not even its name is readable."""
-        obj = self.decoder.decode(raw, self.served.version)
+        obj = self.decoder.decode(raw)
         if isinstance(obj, Broken):
             if not obj.metadata.name:
                 self._unreadable(obj.why, bytes(raw))
@@ -557,9 +557,6 @@ class Reflector(Generic[T]):
         elif isinstance(obj, PartlyReadPod):
             self.stats.decode_errors += 1
         return obj
-
-    def _held(self, obj: T | Broken) -> T | Broken:
-        return self.store.held(obj, believes_version=self._cause == "moved")
 
     def _unreadable(self, why: str, line: bytes) -> None:
         self.stats.decode_errors += 1

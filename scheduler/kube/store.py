@@ -57,15 +57,10 @@ class Store(Generic[T]):
     def get(self, key: Key) -> T | Broken | None:
         return self._objects.get(key)
 
-    def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:
-        """Return the stored object in place of `new` if they are the same, otherwise `new`.
-
-        Content is compared, unless `believes_version`: one object at one version looks different in two API versions.
-        """
+    def held(self, new: T | Broken) -> T | Broken:
+        """Return the stored object in place of `new` if they have the same version and content, otherwise `new`."""
         old = self._objects.get(new.key)
-        if old is None or not _same_version(old, new):
-            return new
-        return old if believes_version or old == new else new
+        return old if old is not None and _same_version(old, new) and old == new else new
 
     def is_news(self, new: T | Broken) -> bool:
         """Return whether `new` is not stored, or has a newer version. Versions of one kind grow (KEP-5504)."""
