@@ -4,7 +4,7 @@ A kind that the server lacks is absent and checked once a minute: upgrades add v
 watch another kind, give its row a `typ` and name it in the plugin's `reads`; the chart's permissions follow from this
 table. Rules: docs/spec/core.md §4.1.
 
-All versions of a row have the same fields. resource.k8s.io/v1beta1 and rules of v1alpha3 have others, and no server since
+All versions of a row have the same fields. resource.k8s.io/v1beta1 and rules of v1alpha3 have different fields, and no server since
 1.36 has these versions alone (docs/spec/dra.md §6).
 """
 
