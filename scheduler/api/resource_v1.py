@@ -381,8 +381,7 @@ class ResourceClaim(NamespacedObject, frozen=True):
     @property
     def version(self) -> int:
         """The version for comparisons of claims with the same uid (§1.2); 0 if it is no number."""
-        version = self.metadata.resource_version
-        return int(version) if version.isdigit() else 0
+        return self.metadata.version
 
     @property
     def is_allocated(self) -> bool:

@@ -49,7 +49,7 @@ class PodChecks:
             ),
             "priorities": multiset("priority", nodes.priorities, lambda pod: (pod.priority,)),
             "disks": multiset("disk", nodes.disk_users.users, disks_of, fill_disks),
-            "disk-conflicts": multiset("disk", nodes.disk_conflicts.used, lambda pod: pod.exclusive_disks),
+            "disk-conflicts": multiset("disk", nodes.disk_conflicts, lambda pod: pod.exclusive_disks),
             "claim-users": multiset("claim", nodes.claim_users.users, uses_of, fill_claims),
             "spread-counts": self._values(population.classes, lambda pod: (class_key(pod),), fill_classes),
             "affinity-terms": self._values(terms.groups, lambda pod: (term.key for term in pod_terms(pod)), fill_terms),

@@ -24,6 +24,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -44,7 +45,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.retry import Backoff
 from scheduler.kube.resources import DiscoveryFailed, KindSpec, ServedKind
-from scheduler.kube.store import Store, Stored, age
+from scheduler.kube.store import Store, Stored
 from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, failure, page_of
 
 DOWN_S: Final = 15.0
@@ -340,7 +341,9 @@ class Reflector(Generic[T]):
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
         # The store compares old and new objects, so unchanged objects give no delta. Objects that are missing give a
         # deletion, because their DELETED events were missed.
-        deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
+        deltas, vanished = self.store.replace(
+            sorted(objects, key=attrgetter("metadata.version")) if self.spec.by_age else objects
+        )
         self._version = version
         self._errors = 0
         self._newer.clear()

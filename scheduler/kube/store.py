@@ -8,7 +8,7 @@ of the kind is the single owner; all other code reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Key, Metadata
@@ -25,9 +25,6 @@ class Stored(Protocol):
 
 
 T = TypeVar("T", bound=Stored)
-
-_DIGITS: Final = 20
-"""Digits of the largest unsigned 64-bit number."""
 
 
 class Removals(ChangeLog[Key]):
@@ -63,9 +60,9 @@ class Store(Generic[T]):
         return old if old is not None and _same_version(old, new) and old == new else new
 
     def is_news(self, new: T | Broken) -> bool:
-        """Return whether `new` is not stored, or has a newer version. Versions of one kind grow (KEP-5504)."""
+        """Return whether `new` is not stored, or has a newer version."""
         old = self._objects.get(new.key)
-        return old is None or age(new) > age(old)
+        return old is None or new.metadata.version > old.metadata.version
 
     def set(self, new: T | Broken, deltas: list[Delta[T]]) -> None:
         """Add or replace one object; append the change to `deltas`. An equal object changes nothing."""
@@ -107,12 +104,6 @@ class Store(Generic[T]):
         for obj in new.values():
             self.set(obj, deltas)
         return deltas, len(vanished)
-
-
-def age(obj: Stored | Broken) -> int:
-    """Return the version as a number; 0 for an object without one."""
-    version = obj.metadata.resource_version
-    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
 def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:

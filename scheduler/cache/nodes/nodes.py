@@ -296,8 +296,8 @@ class Nodes(ChangeLog[int]):
             self.claim_users.add(slot, info)
         if info.disks:
             self.disk_users.add(slot, info)
-        if info.exclusive_disks:
-            self.disk_conflicts.add(slot, info.exclusive_disks)
+        for disk in info.exclusive_disks:
+            self.disk_conflicts.add(slot, disk)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.add(slot, info)
         return slot
@@ -317,8 +317,8 @@ class Nodes(ChangeLog[int]):
             self.claim_users.remove(slot, info)
         if info.disks:
             self.disk_users.remove(slot, info)
-        if info.exclusive_disks:
-            self.disk_conflicts.remove(slot, info.exclusive_disks)
+        for disk in info.exclusive_disks:
+            self.disk_conflicts.remove(slot, disk)
         if has_pod_affinity(info.pod.spec.affinity):
             self.pod_terms.remove(slot, info)
         self._release(slot)

@@ -154,22 +154,10 @@ def disk_of(volume: Volume) -> CSISource | None:
     return translate_inline(volume) if kind is not None and kind.plugin in MIGRATABLE else None
 
 
-class DiskConflicts:
+class DiskConflicts(NodeMultiset[InlineDisk]):
     """The disks on each node, read-only or not. Several pods of one node may have the same disk, and one pod twice."""
 
-    __slots__ = ("used",)
-
-    def __init__(self) -> None:
-        self.used: NodeMultiset[InlineDisk] = NodeMultiset()
-
-    def add(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        for disk in disks:
-            self.used.add(slot, disk)
-
-    def remove(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        """Undo `add`."""
-        for disk in disks:
-            self.used.remove(slot, disk)
+    __slots__ = ()
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
         """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""
@@ -177,7 +165,7 @@ class DiskConflicts:
         # GCE disks may be shared read-only. Disks that can never be shared have `is_read_only` False from the
         # translation, so the same two look-ups serve all kinds.
         for disk in wanted:
-            nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
+            nodes |= self.nodes(InlineDisk(disk.id, is_read_only=False))
             if not disk.is_read_only:
-                nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
+                nodes |= self.nodes(InlineDisk(disk.id, is_read_only=True))
         return nodes

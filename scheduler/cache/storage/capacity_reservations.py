@@ -42,7 +42,6 @@ from scheduler.cache.storage.reservation import (
     Reservation,
     drop_from,
     included,
-    is_newer,
     is_reserving,
     oldest_claim,
     settling_since,
@@ -426,7 +425,7 @@ class CapacityReservations:
         if pool is None:
             return
         if entry.volume is not None:
-            if is_newer(pool.obj.metadata.resource_version, entry.volume.metadata.resource_version):
+            if 0 < entry.volume.metadata.version < pool.obj.metadata.version:
                 self._drop(entry.claim.metadata.uid)
                 return
             entry.version = pool.obj.metadata.resource_version

@@ -76,13 +76,6 @@ def is_reserving(entry: Reservation) -> bool:
     return not entry.is_over and entry.is_counted and (entry.state is not STRANDED or entry.pool is not None)
 
 
-def is_newer(version: str, than: str) -> bool:
-    """Return whether an object was written after another one; False for versions that are not numbers."""
-    # Versions are opaque to clients in general. The comparison is only a hint here: without numbers, the reservation
-    # lasts until its time is over.
-    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
-
-
 def included(entries: Iterable[Reservation], old: CapacityPool, new: CapacityPool, *, now: float) -> list[Reservation]:
     """Return the settling reservations of a pool whose volumes its written object includes."""
     shrunk = old.capacity - new.capacity

@@ -225,7 +225,7 @@ CORRUPTIONS: Final = [
         "a node has a volume that no pod has",
         lambda h: nodes(h).disk_users.users.add(1, next(iter(nodes(h).disk_users.users))),
     ),
-    Corruption("disk-conflicts", "a disk in use is free", lambda h: nodes(h).disk_conflicts.used._slots.clear()),
+    Corruption("disk-conflicts", "a disk in use is free", lambda h: nodes(h).disk_conflicts._slots.clear()),
     Corruption("claim-users", "a claim is used twice", lambda h: nodes(h).claim_users.users.add(0, "default/data")),
     Corruption("claim-users", "a used claim is unused", lambda h: nodes(h).claim_users.users.remove(0, "default/data")),
     Corruption("claims-by-node", "an ephemeral volume has no pod", lambda h: nodes(h).claim_users.ephemeral.clear()),
