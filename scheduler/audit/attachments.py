@@ -85,7 +85,7 @@ class AttachmentChecks:
 
     def _use(self, key: str) -> dict[str, object]:
         claim, users = self._volumes.claims.get_api(key), self._nodes.claim_users
-        slots = sorted(slot for slot in users.slots(key) if claim is not None and users.rightful(slot, claim) > 0)
+        slots = sorted(slot for slot in users.users.slots(key) if claim is not None and users.rightful(slot, claim) > 0)
         return {"nodes": slots, "volume": self._attached.name_of(claim)} if claim is not None and slots else {}
 
     def _used(self, slot: int) -> dict[str, object]:

@@ -34,10 +34,6 @@ class ImageIndex:
         self.on: dict[int, tuple[ContainerImage, ...]] = {}
         """Slot → the images of its last heartbeat. Read-only."""
 
-    def get(self, name: str) -> ImageState | None:
-        """Return the image of this name; None if no node has it."""
-        return self.states.get(name)
-
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of the node at `slot`; none if it is gone.
 

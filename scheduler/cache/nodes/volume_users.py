@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from scheduler.api.core_v1 import Volume
 from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of, translate_inline
@@ -29,7 +29,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     def __init__(self) -> None:
         super().__init__()
         self.users: NodeMultiset[str] = NodeMultiset()
-        """Read-only."""
+        """Claim → node slots → number of pods that use it. Read-only."""
         self.ephemeral: dict[tuple[int, str], set[str]] = {}
         """Slot and claim → the uids of the pods that have it only as an ephemeral volume. Read-only."""
 
@@ -62,10 +62,6 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     def everywhere(self) -> set[tuple[int, str]]:
         """Return all uses, for readers whose position the log no longer contains."""
         return {(slot, key) for key in self.users for slot in self.users.slots(key)}
-
-    def slots(self, key: str) -> Mapping[int, int]:
-        """Return slot → number of pods that use the claim. A live view: do not keep it."""
-        return self.users.slots(key)
 
     def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
         """Return the number of pods that use the claim and are allowed to.
@@ -123,10 +119,6 @@ class DiskUsers(ChangeLog[tuple[int, CSISource]]):
         """Remove all volumes; every reader of the log computes everything again."""
         self.users.clear()
         self.restart()
-
-    def count(self, slot: int, disk: CSISource) -> int:
-        """Return the number of pods on the node that use the volume."""
-        return self.users.count(slot, disk)
 
     def everywhere(self) -> set[tuple[int, CSISource]]:
         """Return all uses, for readers whose position the log no longer contains."""

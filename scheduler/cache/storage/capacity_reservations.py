@@ -175,7 +175,7 @@ class CapacityReservations:
 
     def is_used(self, key: str) -> bool:
         """Return whether a pod uses the claim, on a node or without one."""
-        return self.users.has(key) or bool(self._nodes.claim_users.slots(key))
+        return self.users.has(key) or bool(self._nodes.claim_users.users.slots(key))
 
     def pool_changed(self, old: CapacityPool | None, new: CapacityPool | None) -> None:
         """Process an object that was added, written or removed.
