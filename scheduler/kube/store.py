@@ -30,8 +30,6 @@ T = TypeVar("T", bound=Stored)
 class Removals(ChangeLog[Key]):
     """The keys of removed objects, in order."""
 
-    __slots__ = ()
-
     log_max = 8192
 
 

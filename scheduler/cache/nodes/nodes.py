@@ -34,8 +34,6 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 class Priorities(NodeMultiset[int]):
     """The priorities of the pods on each node. Clusters have a few priorities, whatever their size."""
 
-    __slots__ = ()
-
     def below(self, priority: int) -> NodeSet:
         """Return the nodes with at least one pod of a lower priority. O(distinct priorities)."""
         found = EMPTY
@@ -50,8 +48,6 @@ class PortIndex(NodeMultiset[tuple[str, int, str]]):
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go HostPortInfo
     """
-
-    __slots__ = ()
 
     def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
         """Return the nodes where a wanted port is taken: 0.0.0.0 conflicts with every IP of the same protocol and port.

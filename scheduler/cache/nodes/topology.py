@@ -28,8 +28,6 @@ _FEW: Final = 64
 class Topology:
     """The domains of one key. All public attributes are read-only."""
 
-    __slots__ = ("_free", "domain", "generation", "having", "key", "members", "numbers")
-
     def __init__(self, key: str, values: Mapping[str, NodeSet], capacity: int) -> None:
         self.key = key
         self.generation = 0

@@ -24,8 +24,6 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     the owner of the claim matters.
     """
 
-    __slots__ = ("ephemeral", "users")
-
     def __init__(self) -> None:
         super().__init__()
         self.users: NodeMultiset[str] = NodeMultiset()
@@ -96,8 +94,6 @@ def uses_of(info: PodInfo) -> dict[str, bool]:
 class DiskUsers(ChangeLog[tuple[int, CSISource]]):
     """Volume → node slots → number of pods that use it. The log contains (slot, volume) where a use began or ended."""
 
-    __slots__ = ("users",)
-
     def __init__(self) -> None:
         super().__init__()
         self.users: NodeMultiset[CSISource] = NodeMultiset()
@@ -148,8 +144,6 @@ def disk_of(volume: Volume) -> CSISource | None:
 
 class DiskConflicts(NodeMultiset[InlineDisk]):
     """The disks on each node, read-only or not. Several pods of one node may have the same disk, and one pod twice."""
-
-    __slots__ = ()
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
         """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""

@@ -66,8 +66,6 @@ Column = npt.NDArray[np.int64]
 class _Driver:
     """The columns of one driver. `used` also counts volumes where there is no limit."""
 
-    __slots__ = ("installed", "limits", "used")
-
     def __init__(self, capacity: int) -> None:
         self.used: Column = np.zeros(capacity, dtype=np.int64)
         self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)

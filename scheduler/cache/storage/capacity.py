@@ -377,7 +377,7 @@ class CapacityCheck:
         self.drawn: npt.NDArray[np.int64] | None = None
         self.sizes: dict[int, list[VolumeSize]] = {}
         self.taken_from: dict[int, list[CapacityPool]] = {}
-        """Slot → the pools of the claims with these sizes, where nodes are checked one by one."""
+        """Slot → the pools of the claims with these sizes, in the order of the calls of `at`."""
         self.sums: dict[int, Counter[CapacityPool]] = {}
         """Slot → the bytes that these claims take from each pool."""
         self.sharing: list[CapacityCheck] = []
@@ -421,7 +421,7 @@ class CapacityCheck:
         return takes
 
     def at(self, slot: int, size: int, *, nano: int | None = None) -> bool:
-        """Return whether a node takes one more volume, and add its pool to `pools_at`.
+        """Return whether a node takes one more volume, and add its pool to `taken_from`.
 
         That is the pool with most storage left, if possible.
         """
@@ -443,10 +443,6 @@ class CapacityCheck:
             return False
         sizes.append((size, nano))
         return True
-
-    def pools_at(self, slot: int) -> Sequence[CapacityPool]:
-        """Return the pools of the node's volumes, in the order of the calls of `at`."""
-        return self.taken_from.get(slot, ())
 
     def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
         total = self.drawn

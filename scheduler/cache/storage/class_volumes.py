@@ -356,22 +356,6 @@ class FittingVolumes:
     Call `catch_up` before reading.
     """
 
-    __slots__ = (
-        "_bytes_of_groups",
-        "_changed_groups",
-        "_class_volumes",
-        "_counted",
-        "_kinds",
-        "_position",
-        "_requirements",
-        "_seen",
-        "_size",
-        "_smallest_bytes",
-        "_threshold",
-        "counts",
-        "nodes",
-    )
-
     def __init__(self, class_volumes: ClassVolumes, requirements: VolumeRequirements, size: int) -> None:
         self._class_volumes = class_volumes
         self._requirements = requirements

@@ -398,7 +398,7 @@ class VolumeFinder:
                 if check is None or not check.at(slot, size.value, nano=uneven(size)):
                     return NOT_ENOUGH_SPACE
             drawn.append((claim, check))
-        pools = {name: iter(check.pools_at(slot)) for name, check in checks.items()}
+        pools = {name: iter(check.taken_from.get(slot, ())) for name, check in checks.items()}
         return [
             Provision(claim, next(pools[claim.storage_class]) if check is not None else None) for claim, check in drawn
         ]
