@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scheduler.config import args as kinds
-from scheduler.config.args import REMOVED, SPELLED, UPSTREAM, KnownArgs, KubestowArgs, default_args
+from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, default_args
 from scheduler.config.dump import to_document
 from scheduler.config.load import default, gates_on, parse
 from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
@@ -259,19 +259,16 @@ def _switches(usual: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str]]:
 def _followers() -> str:
     texts = _docstrings(KubestowArgs)
     items = "".join(f"* {texts[name]}\n" for name in UPSTREAM if name not in SPELLED)
-    return f"{_FOLLOWERS_HEAD}{items}{_REMOVED_HEAD}{', '.join(map(code, sorted(REMOVED)))}.\n"
+    return f"{_FOLLOWERS_HEAD}{items}{_FOLLOWERS_TAIL}"
 
 
 _FOLLOWERS_HEAD: Final = """
 `parity: true` also turns these differences off. They have no field:
 
 """
-_REMOVED_HEAD: Final = """* A volume or claim that another component changed is read again and written again, up to three times.
+_FOLLOWERS_TAIL: Final = """* A volume or claim that another component changed is read again and written again, up to three times.
 * A selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a minute while nothing else ties the pod to it.
 * A pod whose claim is being bound for another pod waits. kube-scheduler refuses it.
-
-Earlier versions had more fields. A configuration file or SchedulerProfile with one of them is refused, and the error names the field. Before an
-upgrade, remove them. For a value that was kube-scheduler's behaviour, set `parity: true` in a profile for the pods that need it. These are:
 """
 
 

@@ -1,6 +1,7 @@
-"""Translate in-tree volumes to CSI: driver, handle, access modes, topology.
+"""Translate in-tree volumes to CSI: driver, handle, topology.
 
 Rules: docs/spec/volumes.md §A, those of csi-translation-lib v0.36; zones and regions §0.3, §9.2; inline disks §9.3.
+Volumes of Azure File and vSphere are never counted and never translated (§3.6, §9.1); of inline ones only the driver matters.
 Pure functions over decoded objects. A translation costs a few µs and is not cached. Whether a plugin is migrated on a
 node follows from the node's CSINode (§3.6, §9.1).
 """
@@ -67,7 +68,6 @@ _TOPOLOGY_KEYS: Final = {
     GCE_PD: "topology.gke.io/zone",
     CINDER: "topology.cinder.csi.openstack.org/zone",
 }
-_RESOURCE_GROUP: Final = "kubernetes.io/azure-file-resource-group"
 _UNSPECIFIED: Final = "UNSPECIFIED"
 
 _EBS_ID: Final = re.compile(r"vol-[^/]*")
@@ -76,7 +76,6 @@ _AWS: Final = "aws://"
 _HOST: Final = re.compile(r"[^/?#]*")
 _NOT_IN_HOST: Final = re.compile(r"[ \\^`{|}]")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SECRET_NAME: Final = re.compile(r"azure-storage-account-(.+)-secret")
 
 
 def kind_of(volume: PersistentVolumeSpec | Volume) -> InTree | None:
@@ -95,29 +94,21 @@ def translate_volume(volume: PersistentVolume) -> PersistentVolume:
     Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreePVToCSI
     """
     kind, source = _found(volume.spec)
-    if kind is None:
+    if kind is None or kind.plugin not in MIGRATABLE:
         raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.key)}")
-    handle = _volume_handle(kind, source, volume)
-    spec = volume.spec
-    affinity, modes = spec.node_affinity, spec.access_modes
-    key = _TOPOLOGY_KEYS.get(kind)
-    if key is not None:
-        affinity = rewritten(affinity, volume.metadata.labels, key)
-    elif kind is VSPHERE:
-        affinity = rewritten_for_vsphere(affinity, volume.metadata.labels)
+    labels, affinity = volume.metadata.labels, volume.spec.node_affinity
     if kind is GCE_PD:
-        modes = _gce_modes(modes)
-    changed = {
-        "csi": CSISource(kind.driver, handle),
-        "node_affinity": affinity,
-        "access_modes": modes,
-        kind.field: None,
-    }
-    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(spec, **changed))
+        handle = _gce_handle(_text(kind, source, kind.handle), zone_label(labels))
+    else:
+        handle = _plain_handle(kind, source)
+    if kind in _TOPOLOGY_KEYS:
+        affinity = rewritten(affinity, labels, _TOPOLOGY_KEYS[kind])
+    changed = {"csi": CSISource(kind.driver, handle), "node_affinity": affinity, kind.field: None}
+    return msgspec.structs.replace(volume, spec=msgspec.structs.replace(volume.spec, **changed))
 
 
-def translate_inline(volume: Volume, namespace: str) -> CSISource:
-    """Return driver and handle of an inline volume of a pod in `namespace`. Raises TranslationError.
+def translate_inline(volume: Volume) -> CSISource:
+    """Return driver and handle of an inline volume of a pod. Raises TranslationError.
 
     Upstream: staging/src/k8s.io/csi-translation-lib/translate.go TranslateInTreeInlineVolumeToCSI
     """
@@ -126,8 +117,6 @@ def translate_inline(volume: Volume, namespace: str) -> CSISource:
         raise TranslationError(f"could not find in-tree plugin translation logic for {_quoted(volume.name)}")
     if kind is GCE_PD:
         return CSISource(kind.driver, _zonal(_UNSPECIFIED, _text(kind, source, kind.handle)))
-    if kind is AZURE_FILE:
-        return CSISource(kind.driver, _share("", source, volume.name, namespace or "default"))
     return CSISource(kind.driver, _plain_handle(kind, source))
 
 
@@ -140,14 +129,6 @@ def _found(sources: PersistentVolumeSpec | Volume) -> tuple[InTree | None, Sourc
 
 
 # -- handles -----------------------------------------------------------------------------------------------------------
-
-
-def _volume_handle(kind: InTree, source: Source, volume: PersistentVolume) -> str:
-    if kind is GCE_PD:
-        return _gce_handle(_text(kind, source, kind.handle), zone_label(volume.metadata.labels))
-    if kind is AZURE_FILE:
-        return _azure_file_handle(source, volume)
-    return _plain_handle(kind, source)
 
 
 def _plain_handle(kind: InTree, source: Source) -> str:
@@ -212,35 +193,6 @@ def _zonal(zone: str, disk: str) -> str:
     return f"projects/{_UNSPECIFIED}/zones/{zone}/disks/{disk}"
 
 
-def _gce_modes(modes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return access modes that CSI accepts.
-
-    In-tree disks were never checked, so unsupported combinations follow actual use.
-    """
-    asked = {"ReadWriteOnce" if mode == "ReadWriteMany" else mode for mode in modes}
-    if "ReadOnlyMany" in asked and "ReadWriteOnce" not in asked:
-        return ("ReadOnlyMany",)
-    return ("ReadWriteOnce",) if modes else ()
-
-
-def _azure_file_handle(source: Source, volume: PersistentVolume) -> str:
-    if source.get("secretNamespace") is not None:
-        namespace = _text(AZURE_FILE, source, "secretNamespace")
-    else:
-        claim = volume.spec.claim_ref
-        namespace = claim.namespace if claim is not None else ""
-    if not namespace:
-        raise TranslationError("could not find a secret namespace in PersistentVolumeSource or ClaimRef")
-    return _share(volume.metadata.annotations.get(_RESOURCE_GROUP, ""), source, volume.key, namespace)
-
-
-def _share(group: str, source: Source, name: str, namespace: str) -> str:
-    secret = _text(AZURE_FILE, source, "secretName")
-    named = _SECRET_NAME.search(secret)
-    account = secret if named is None else named[1]
-    return f"{group}#{account}#{_text(AZURE_FILE, source, AZURE_FILE.handle)}#{name}#{namespace}"
-
-
 def _text(kind: InTree, source: Source, field: str) -> str:
     """Return a field of a source, "" if it is absent."""
     value = source.get(field)
@@ -262,8 +214,6 @@ BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 SEPARATOR: Final = "__"
 """Separates the zones of a volume with several."""
 TOPOLOGY_LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
-_VSPHERE_ZONE: Final = "topology.csi.vmware.com/zone"
-_VSPHERE_REGION: Final = "topology.csi.vmware.com/region"
 
 
 class Confined(NamedTuple):
@@ -310,17 +260,6 @@ def rewritten(
     else:
         affinity = _with_values(affinity, driver_key, labels.get(zone, "").split(SEPARATOR))
     return _renamed(affinity, region, REGION) if region == BETA_REGION and _values(affinity, region) else affinity
-
-
-def rewritten_for_vsphere(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> VolumeNodeAffinity | None:
-    """Return the affinity with vSphere's keys for zone and region. A label is one value, with any content."""
-    zone, region = _family(affinity, labels)
-    for key, driver_key in ((zone, _VSPHERE_ZONE), (region, _VSPHERE_REGION)):
-        if _values(affinity, key):
-            affinity = _renamed(affinity, key, driver_key)
-        else:
-            affinity = _with_values(affinity, driver_key, (labels.get(key, ""),))
-    return affinity
 
 
 def _family(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> tuple[str, str]:

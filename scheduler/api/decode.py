@@ -7,12 +7,13 @@ Parameters of drivers are kept as their original bytes.
 
 from __future__ import annotations
 
+import contextlib
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Sized
 from copy import deepcopy
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -29,7 +30,7 @@ from scheduler.api.core_v1 import (
     ResourceRequirements,
     share,
 )
-from scheduler.api.meta import Frozen, Identity, Metadata, PodMetadata
+from scheduler.api.meta import Frozen, Metadata, PodMetadata
 from scheduler.api.quantity import UNREADABLE, Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.api.storage_v1 import claim_uses
@@ -357,11 +358,6 @@ class _Where(Frozen, frozen=True):
     scheduler_name: Any = ""
 
 
-class _Outline(Frozen, frozen=True):
-    metadata: Metadata = Metadata()
-    spec: _Where | None = None
-
-
 class _Bare(Frozen, frozen=True):
     name: Any = ""
     namespace: Any = ""
@@ -369,13 +365,9 @@ class _Bare(Frozen, frozen=True):
     resource_version: Any = ""
 
 
-class _Rest(Frozen, frozen=True):
+class _Outline(Frozen, frozen=True):
     metadata: _Bare | None = None
-    spec: Any = None
-
-
-class _Named(Frozen, frozen=True):
-    metadata: Identity = Identity()
+    spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def _hook(wanted: type, raw: Any) -> Any:
@@ -396,47 +388,29 @@ _READ_LEVELS: Final = 200
 _LONGEST_WHY: Final = 1_000
 
 
-class Older(NamedTuple):
-    """An older API version of a kind.
-
-    `current` converts it to the newest form, or returns a `Broken` for content that the newest form cannot express.
-    """
-
-    typ: type[Any]
-    current: Callable[[Any], Any]
-
-
 class ObjectDecoder(Generic[T]):
-    """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB. `older` is by API version."""
+    """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB."""
 
-    def __init__(self, kind: str, typ: type[T], older: Mapping[str, Older] | None = None) -> None:
+    def __init__(self, kind: str, typ: type[T]) -> None:
         self.kind = kind
         self._decoder = msgspec.json.Decoder(typ, dec_hook=_hook)
         self._lenient = msgspec.json.Decoder()
         self._outline = msgspec.json.Decoder(_Outline)
-        self._rest = msgspec.json.Decoder(_Rest)
-        self._named_only = msgspec.json.Decoder(_Named)
+        self._where = msgspec.json.Decoder(_Where | None)
         self._typ = typ
         self._is_pod = typ is Pod
-        self._older = {v: (ObjectDecoder(kind, form.typ), form.current) for v, form in (older or {}).items()}
 
-    def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
+    def decode(self, raw: bytes | msgspec.Raw) -> T | Broken:
         """Return the object, or a `Broken` with its name and the field.
 
-        The field is a path: `$.spec.containers[0].resources.requests[...]`. `version` is the API version of the
-        bytes; "" for the newest.
+        The field is a path: `$.spec.containers[0].resources.requests[...]`.
         """
         try:
-            return self._decode(raw, version)
+            return self._decode(raw)
         except Exception as error:  # noqa: BLE001 (whatever one object does to the decoder, it costs only that object)
             return self.outline(raw, repr(error))
 
-    def _decode(self, raw: bytes | msgspec.Raw, version: str) -> T | Broken:
-        if version in self._older:
-            decoder, current = self._older[version]
-            read = decoder.decode(raw)
-            converted: T | Broken = read if isinstance(read, Broken) else current(read)
-            return converted
+    def _decode(self, raw: bytes | msgspec.Raw) -> T | Broken:
         try:
             obj: Any = apijson.decode(self._decoder, raw)
         except (msgspec.DecodeError, ValueError) as first:
@@ -475,45 +449,20 @@ class ObjectDecoder(Generic[T]):
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         """Return the readable identity of an unreadable object: name, uid and node."""
-        why = why[:_LONGEST_WHY]
-        try:
+        seen, where = _Outline(), None
+        with contextlib.suppress(msgspec.DecodeError, ValueError):
             seen = apijson.decode(self._outline, raw)
-            where = seen.spec or _Where()
-            return Broken(
-                kind=self.kind,
-                metadata=seen.metadata,
-                why=why,
-                node_name=_text(where.node_name),
-                scheduler_name=_text(where.scheduler_name),
-                allocation=self._allocation(raw),
-            )
-        except (msgspec.DecodeError, ValueError):
-            return self._barely(raw, why)
-
-    def _barely(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
-        try:
-            rest = apijson.decode(self._rest, raw)
-        except (msgspec.DecodeError, ValueError):
-            return self._named(raw, why)
-        spec = rest.spec if isinstance(rest.spec, dict) else {}
-        bare = msgspec.structs.asdict(rest.metadata or _Bare())
+            where = apijson.decode(self._where, seen.spec)
+        bare, where = msgspec.structs.asdict(seen.metadata or _Bare()), where or _Where()
         identity: dict[str, Any] = {field: _text(value) for field, value in bare.items()}
         return Broken(
             kind=self.kind,
             metadata=Metadata(**identity),
-            why=why,
-            node_name=_text(spec.get("nodeName")),
-            scheduler_name=_text(spec.get("schedulerName")),
+            why=why[:_LONGEST_WHY],
+            node_name=_text(where.node_name),
+            scheduler_name=_text(where.scheduler_name),
             allocation=self._allocation(raw),
         )
-
-    def _named(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
-        """Return only the identity, as texts."""
-        try:
-            metadata = apijson.decode(self._named_only, raw).metadata
-        except (msgspec.DecodeError, ValueError):
-            metadata = Identity()
-        return Broken(kind=self.kind, metadata=Metadata(**msgspec.structs.asdict(metadata)), why=why)
 
     def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:
         """Return the allocation, which has the same place in all versions of the API."""

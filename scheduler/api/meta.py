@@ -28,6 +28,10 @@ Int32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """The API's range: an object with another number is unreadable."""
 
 
+_VERSION_DIGITS: Final = 20
+"""Digits of the largest unsigned 64-bit number."""
+
+
 class Frozen(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
     """Decoded API data. Never changed after decoding; `msgspec.structs.replace` makes a changed copy."""
 
@@ -41,7 +45,7 @@ class OwnerReference(Frozen, frozen=True):
 
 
 class Identity(Frozen, frozen=True):
-    """The part of `metadata` that identifies an object. `resource_version` is opaque: equal or not."""
+    """The part of `metadata` that identifies an object."""
 
     name: str = ""
     namespace: str = ""
@@ -51,6 +55,12 @@ class Identity(Frozen, frozen=True):
     @property
     def key(self) -> Key:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def version(self) -> int:
+        """`resource_version` as a number, for comparisons of one object or kind (KEP-5504); 0 if it is none."""
+        text = self.resource_version
+        return int(text) if text.isdecimal() and len(text) <= _VERSION_DIGITS else 0
 
 
 class Metadata(Identity, frozen=True):

@@ -116,20 +116,7 @@ def _one(shape: bytes) -> bytes:
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
     """Return the same pod as if bound to `node_name`, as an assumption stores it."""
-    spec = msgspec.structs.replace(info.pod.spec, node_name=node_name)
-    pod = msgspec.structs.replace(info.pod, spec=spec)
-    return PodInfo(
-        pod,
-        info.requests,
-        info.non_zero_milli_cpu,
-        info.non_zero_memory_bytes,
-        info.host_ports,
-        info.placement_shape,
-        info.spread_shape,
-        info.claims,
-        info.disks,
-        info.exclusive_disks,
-    )
+    return replace(info, pod=replace(info.pod, spec=replace(info.pod.spec, node_name=node_name)))
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -197,8 +184,8 @@ def limits_of(pod: Pod, *, of_all_containers: bool = False) -> Requests:
 
 def containers_alone(info: PodInfo) -> PodInfo:
     """Return the pod without its pod-level requests: those of its containers count. The pod runs nowhere, so no resize."""
-    spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
-    pod = msgspec.structs.replace(info.pod, spec=spec)
+    spec = replace(info.pod.spec, resources=ResourceRequirements())
+    pod = replace(info.pod, spec=spec)
     requests, milli_cpu, memory_bytes = _requests(pod, by_totals=False)
     return replace(info, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
 

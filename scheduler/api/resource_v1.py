@@ -1,7 +1,6 @@
 """ResourceSlices, ResourceClaims, DeviceClasses and DeviceTaintRules as they are decoded from resource.k8s.io/v1.
 
-Sources: docs/spec/dra.md §0.4, §2. Older versions of the group are converted when they are read (docs/spec/dra.md
-§6).
+Sources: docs/spec/dra.md §0.4, §2. v1beta2 has the same fields (docs/spec/dra.md §6).
 """
 
 from __future__ import annotations
@@ -382,8 +381,7 @@ class ResourceClaim(NamespacedObject, frozen=True):
     @property
     def version(self) -> int:
         """The version for comparisons of claims with the same uid (§1.2); 0 if it is no number."""
-        version = self.metadata.resource_version
-        return int(version) if version.isdigit() else 0
+        return self.metadata.version
 
     @property
     def is_allocated(self) -> bool:

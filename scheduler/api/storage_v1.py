@@ -143,6 +143,16 @@ class PersistentVolumeClaim(NamespacedObject, frozen=True):
         return self.spec.resources.requests.get(STORAGE)
 
     @property
+    def size_bytes(self) -> int:
+        """The requested storage in bytes, rounded up; 0 if there is no request."""
+        return self.spec.resources.requests.get(STORAGE, _NOTHING).value
+
+    @property
+    def size_nano(self) -> int:
+        """The requested storage in billionths of a byte, which is exact; 0 if there is no request."""
+        return self.spec.resources.requests.get(STORAGE, _NOTHING).nano
+
+    @property
     def is_fully_bound(self) -> bool:
         """Whether it names its volume and the PV controller has completed the binding (§2.3).
 
@@ -244,7 +254,7 @@ class CSIDriver(ClusterObject, frozen=True):
 
 
 class CSIStorageCapacity(NamespacedObject, frozen=True):
-    """Capacity of a class on some nodes; v1 and v1beta1 have the same fields (§8)."""
+    """Capacity of a class on some nodes (§8)."""
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None

@@ -85,7 +85,7 @@ class AttachmentChecks:
 
     def _use(self, key: str) -> dict[str, object]:
         claim, users = self._volumes.claims.get_api(key), self._nodes.claim_users
-        slots = sorted(slot for slot in users.slots(key) if claim is not None and users.rightful(slot, claim) > 0)
+        slots = sorted(slot for slot in users.users.slots(key) if claim is not None and users.rightful(slot, claim) > 0)
         return {"nodes": slots, "volume": self._attached.name_of(claim)} if claim is not None and slots else {}
 
     def _used(self, slot: int) -> dict[str, object]:
@@ -100,10 +100,12 @@ class AttachmentChecks:
 
     def _by_pods(self, slot: int) -> list[CSISource]:
         """Return the volumes of the claims and the inline volumes of the pods on a node, each with its uses."""
-        claims = (self._volumes.claims.get_api(key) for key in self._nodes.claim_users.at(slot))
-        rightful = (c for c in claims if c is not None and self._nodes.claim_users.rightful(slot, c) > 0)
+        pods = self._nodes.pods(slot).values()
+        keys = {use.key for info in pods for use in info.claims}
+        claims = filter(None, map(self._volumes.claims.get_api, keys))
+        rightful = (claim for claim in claims if self._nodes.claim_users.rightful(slot, claim) > 0)
         named = [name for claim in rightful if (name := self._attached.name_of(claim).name) is not None]
-        return [*named, *{disk for info in self._nodes.pods(slot).values() if info.disks for disk in disks_of(info)}]
+        return [*named, *{disk for info in pods if info.disks for disk in disks_of(info)}]
 
     def _limits(self) -> Steps:
         """Compare the limits and the installed drivers of each node with its CSINode."""

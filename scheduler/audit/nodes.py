@@ -115,7 +115,7 @@ class NodeChecks:
             stored = node.status.images if node is not None else ()
             found.differs("images", images.on.get(slot, ()), stored)
             for name, size_bytes in sizes_of(stored).items():
-                if (state := images.get(name)) is not None and state.few == (slot,):
+                if (state := images.states.get(name)) is not None and state.nodes == 1 << slot:
                     found.differs(f"size of image {name}", state.size_bytes, size_bytes)
             if found:
                 heal()
@@ -184,7 +184,7 @@ class NodeChecks:
         labels, named = self._nodes.labels, self._nodes.names
         having = labels.having(topology.key)
         for value in values or ():
-            there, number = labels.equal(topology.key, value), topology.number(value)
+            there, number = labels.equal(topology.key, value), topology.numbers.get(value)
             members = topology.members[number] if number is not None else EMPTY
             if members != there:
                 found.differs(f"nodes of {value}", named(members), named(there))

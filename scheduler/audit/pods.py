@@ -19,7 +19,7 @@ from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWa
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
-from scheduler.cache.nodes.volume_users import ClaimUsers, disks_of, uses_of
+from scheduler.cache.nodes.volume_users import disks_of, uses_of
 from scheduler.cache.pods import TermGroup, TermKind, class_key, pod_terms
 
 T = TypeVar("T", bound=Hashable)
@@ -35,7 +35,7 @@ class PodChecks:
     def checks(self) -> dict[str, Check]:
         """Return index → check. Pods by node come first, because the other checks read them."""
         nodes, multiset = self._nodes, self._multiset
-        held, of_any_ip, population, terms = nodes.ports.held, nodes.ports.of_any_ip, nodes.population, nodes.pod_terms
+        population, terms = nodes.population, nodes.pod_terms
         fill_classes, fill_terms = self._filled(population.clear, population.add), self._filled(terms.clear, terms.add)
         fill_disks = self._filled(nodes.disk_users.clear, nodes.disk_users.add)
         fill_claims = self._filled(nodes.claim_users.clear, nodes.claim_users.add)
@@ -44,13 +44,12 @@ class PodChecks:
             "requests": lambda: by_key(
                 range(nodes.capacity), self._about, nodes.requests, self._requests, nodes.apply_again
             ),
-            "host-ports": multiset("port", held, lambda pod: ((p.protocol, p.port, p.ip) for p in pod.host_ports)),
-            "host-ports-of-any-ip": multiset(
-                "port", of_any_ip, lambda pod: ((p.protocol, p.port) for p in pod.host_ports)
+            "host-ports": multiset(
+                "port", nodes.ports, lambda pod: ((p.protocol, p.port, p.ip) for p in pod.host_ports)
             ),
             "priorities": multiset("priority", nodes.priorities, lambda pod: (pod.priority,)),
             "disks": multiset("disk", nodes.disk_users.users, disks_of, fill_disks),
-            "disk-conflicts": multiset("disk", nodes.disk_conflicts.used, lambda pod: pod.exclusive_disks),
+            "disk-conflicts": multiset("disk", nodes.disk_conflicts, lambda pod: pod.exclusive_disks),
             "claim-users": multiset("claim", nodes.claim_users.users, uses_of, fill_claims),
             "spread-counts": self._values(population.classes, lambda pod: (class_key(pod),), fill_classes),
             "affinity-terms": self._values(terms.groups, lambda pod: (term.key for term in pod_terms(pod)), fill_terms),
@@ -181,18 +180,20 @@ class PodChecks:
         return heal
 
     def _claims_by_node(self, heal: Callable[[], None]) -> Steps:
-        """Compare the claims of each node, and the pods that have a claim only as an ephemeral volume."""
-        nodes, users = self._nodes, self._nodes.claim_users
+        """Compare the pods of each node that have a claim only as an ephemeral volume."""
+        users = self._nodes.claim_users
 
-        def stored(slot: int) -> dict[str, object]:
-            alone = ClaimUsers()
-            for info in nodes.pods(slot).values():
-                if info.claims:
-                    alone.add(slot, info)
-            return alone.entries(slot)
+        def stored(use: tuple[int, str]) -> dict[str, object]:
+            slot, key = use
+            return {key: {pod.uid for pod in self._nodes.pods(slot).values() if pod.claims and uses_of(pod).get(key)}}
 
-        yield from by_key(range(nodes.capacity), self._about, users.entries, stored, lambda _: heal())
-        yield from faultless("claims", ([f"{each}" for each in users.unused()] for _ in "1"), heal)
+        yield from by_key(
+            users.everywhere() | users.ephemeral.keys(),
+            lambda use: self._about(use[0]),
+            lambda use: {use[1]: users.ephemeral.get(use, set())},
+            stored,
+            lambda _: heal(),
+        )
 
     def _affinity_index(self) -> Steps:
         """Compare the index of terms by label with the terms."""

@@ -276,9 +276,6 @@ def class_key(pod: PodInfo) -> ClassKey:
     return metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None
 
 
-_encode = msgspec.json.Encoder(order="sorted").encode
-
-
 class TermKind(enum.Enum):
     """The four lists of a pod's affinity terms."""
 

@@ -386,9 +386,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     _add_duration(add, "--drain-timeout", 30.0, drain)
     add(
         "--csi-storage-capacity-api-version",
-        choices=("auto", "v1", "v1beta1", "none"),
+        choices=("auto", "v1", "none"),
         default="auto",
-        help="API version of CSIStorageCapacity; auto: the newest that is served; none: do not check storage capacity"
+        help="API version of CSIStorageCapacity; auto: v1 if it is served; none: do not check storage capacity"
         " (default auto)",
     )
     profiles = "apply SchedulerProfile objects to the profiles at run time, if the cluster serves them"

@@ -217,14 +217,6 @@ SPELLED: Final[Mapping[str, str]] = {
 }
 """Those that a file can set, in its spelling."""
 
-_FOLLOWS: Final = ': it follows "parity" now; remove it'
-REMOVED: Final[Mapping[str, str]] = {
-    **{spelled(name): _FOLLOWS for name in UPSTREAM.keys() - SPELLED.keys()},
-    **dict.fromkeys(("clearStaleSelectedNode", "treatBindingAsUnbound", "volumeWriteRetries"), _FOLLOWS),
-    "boundClaimCapacity": ": pods whose claims are all bound always score 0 now, as with kube-scheduler; remove it",
-}
-"""Fields of earlier versions, with the hint for their users."""
-
 
 @dataclass(frozen=True, slots=True)
 class RawArgs:

@@ -62,8 +62,6 @@ class Fields:
     def __init__(self, value: Any, path: str, findings: Findings) -> None:
         self.path = path
         self.findings = findings
-        self.hints: Mapping[str, str] = {}
-        """Unknown field → what its error adds, instead of a similar name."""
         self._asked: list[str] = []
         self._value: dict[str, Any] = {}
         if isinstance(value, dict):
@@ -80,8 +78,7 @@ class Fields:
             return
         for name in self._names:
             if name not in self._asked:
-                hint = self.hints.get(name) or suggestion(name, self._asked)
-                self.findings.error(below(self.path, name), f"unknown field{hint}")
+                self.findings.error(below(self.path, name), f"unknown field{suggestion(name, self._asked)}")
 
     def at(self, name: str) -> str:
         """Return the path of a field."""

@@ -20,7 +20,6 @@ from scheduler.config.args import (
     CPU_AND_MEMORY,
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
-    REMOVED,
     SPELLED,
     UPSTREAM,
     DefaultConstraint,
@@ -282,7 +281,6 @@ def _volume_binding(fields: Fields) -> VolumeBindingArgs:
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
-    fields.hints = REMOVED
     parity = fields.boolean("parity", False)
     usual = KubestowArgs(parity=parity)
     given: dict[str, Any] = {

@@ -244,7 +244,7 @@ class RunOptions:
     max_in_unschedulable_s: float = 300.0
     """Time after which a pod that no event has woken is tried again."""
     csi_storage_capacity_api_version: str = "auto"
-    """`v1`, `v1beta1`, `none` (capacity is unlimited), or `auto`: the newest version that the server has."""
+    """`auto` or `v1`, or `none`: capacity is unlimited."""
     scheduler_profiles: bool = True
     """Whether SchedulerProfile objects change profiles while the daemon runs, if the server has that kind."""
     what_if_objects: bool = True

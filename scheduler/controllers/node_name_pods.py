@@ -128,7 +128,7 @@ class NodeNamePods:
         """Yield claims without volume and selected node that a pod on a node uses, in namespaces that opt in."""
         # The index has only claims without a volume and a selected node, so a cluster whose claims are all bound
         # costs nothing.
-        users = self._nodes.claim_users
+        users = self._nodes.claim_users.users
         for namespace, keys in self._volumes.claims.unselected.items():
             for key in keys if self._is_opted_in(namespace) else ():
                 claim = self._volumes.claims.get(key) if users.slots(key) else None
@@ -164,7 +164,7 @@ class NodeNamePods:
 
     def _users(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> Iterable[PodInfo]:
         """Yield the bound pods that use the claim, on nodes that exist and that the class allows. O(pods on their nodes)."""
-        slots = self._nodes.claim_users.slots(claim.key)
+        slots = self._nodes.claim_users.users.slots(claim.key)
         if not slots:
             return
         self._volumes.groups.catch_up()

@@ -208,7 +208,7 @@ class StaleVolumes:
                 claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "an unknown client"}'
             )
             return False
-        await self._writer.clear_selected_node(newest)
+        await self._writer.select_node(newest, None)
         return True
 
     def _report(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:

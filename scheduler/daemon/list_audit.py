@@ -25,7 +25,6 @@ from scheduler.core.errors import ApiError
 from scheduler.kube.informers import Informers
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
-from scheduler.kube.store import age
 from scheduler.kube.wire import LIST_TIMEOUT_S, METADATA_LIST, Page, Transport, page_of
 
 EVERY_S: Final = 3600.0
@@ -175,7 +174,7 @@ class ListAudit:
         """Find stored objects that the list does not have, although they are as old as the list."""
         at = int(comparison.version)
         for n, stored in enumerate(tuple(comparison.reflector.store), start=1):
-            is_old = 0 < age(stored) <= at and comparison.reflector.store.get(stored.key) is stored
+            is_old = 0 < stored.metadata.version <= at and comparison.reflector.store.get(stored.key) is stored
             if is_old and stored.key not in comparison.keys:
                 comparison.differences.append(_difference(comparison, stored.key, stored, None))
             if n % _TURN == 0:
@@ -193,7 +192,7 @@ def _compare(comparison: _Comparison, listed: Identity, removed: set[str]) -> No
     if isinstance(stored, Broken) and not metadata.resource_version:
         return  # not even its version can be read
     is_same = (metadata.uid, metadata.resource_version) == (listed.uid, listed.resource_version)
-    if not is_same and age(stored) <= int(comparison.version):
+    if not is_same and stored.metadata.version <= int(comparison.version):
         comparison.differences.append(_difference(comparison, listed.key, stored, listed))
 
 

@@ -100,7 +100,7 @@ def volumes(site: Site) -> Iterator[Option]:
 
 def _is_replaceable(site: Site, key: str) -> bool:
     """Return whether a claim can be created again: no pod on a node uses it, and no volume is reserved for its name."""
-    return not site.cluster.nodes.claim_users.slots(key) and not site.cluster.volumes.volumes.meant_for(key)
+    return not site.cluster.nodes.claim_users.users.slots(key) and not site.cluster.volumes.volumes.meant_for(key)
 
 
 def _late_classes(site: Site, *but: str) -> list[str]:
@@ -210,7 +210,7 @@ def holders_of_volumes(site: Site) -> Iterator[Option]:
     nodes = site.cluster.nodes
     found: dict[str, PodInfo] = {}
     for use in site.info.claims:
-        for slot in nodes.claim_users.slots(use.key):
+        for slot in nodes.claim_users.users.slots(use.key):
             found |= {each.uid: each for each in nodes.pods(slot).values() if use.key in {u.key for u in each.claims}}
     for slot in nodeset.each(nodes.disk_conflicts.of(site.info.exclusive_disks) & 1 << site.slot):
         found |= {each.uid: each for each in nodes.pods(slot).values() if each.exclusive_disks}

@@ -241,8 +241,8 @@ class _KeepingDecoder(ObjectDecoder[Any]):
         self._decoder_of_kind = decoder
         self._keep = keep
 
-    def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> Any:
-        decoded = self._decoder_of_kind.decode(raw, version)
+    def decode(self, raw: bytes | msgspec.Raw) -> Any:
+        decoded = self._decoder_of_kind.decode(raw)
         if not isinstance(decoded, Broken):
             self._keep(decoded, raw)
         return decoded

@@ -109,16 +109,13 @@ class Writer(Protocol):
     ) -> PersistentVolume | Broken:
         """Set the volume's claimRef to the claim, and with `marks` its bound-by-controller annotation.
 
-        `Conflict` if anything was written to the volume since `volume`. This and the next two calls take one
+        `Conflict` if anything was written to the volume since `volume`. This and the next call take one
         rate-limit token each and are never repeated. They return the object as it was written; after `Ambiguous`,
         read it.
         """
 
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
-        """Set the claim's selected-node annotation. `Conflict` if anything was written since `claim`."""
-
-    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        """Remove that annotation. `Conflict` if anything was written since `claim`."""
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
+        """Set the claim's selected-node annotation; None removes it. `Conflict` if anything was written since `claim`."""
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
         """Return the newest state; None if it is gone."""

@@ -143,8 +143,6 @@ T = TypeVar("T")
 class StateKey(Generic[T]):
     """A typed key in a `CycleState`. Keys are compared by identity, so two keys never collide."""
 
-    __slots__ = ("name",)
-
     def __init__(self, name: str) -> None:
         self.name = name
 

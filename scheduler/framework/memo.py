@@ -94,8 +94,6 @@ class BySlots(Generic[R]):
 class ScoreColumn:
     """A score per slot. `many` computes the scores of an index of slots, `one` the score of a single slot."""
 
-    __slots__ = ("_many", "_one", "column")
-
     def __init__(self, nodes: Nodes, *, many: Callable[[Index], Scores], one: Callable[[int], int]) -> None:
         self._many = many
         self._one = one

@@ -24,6 +24,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -44,7 +45,7 @@ from scheduler.core.errors import (
 )
 from scheduler.core.retry import Backoff
 from scheduler.kube.resources import DiscoveryFailed, KindSpec, ServedKind
-from scheduler.kube.store import Store, Stored, age
+from scheduler.kube.store import Store, Stored
 from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, failure, page_of
 
 DOWN_S: Final = 15.0
@@ -325,7 +326,7 @@ class Reflector(Generic[T]):
             self._received()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
-                    objects.append(self._held(obj))
+                    objects.append(self.store.held(obj))
                 # Decoding a page takes several milliseconds. Without this turn, leases could not be renewed while ten
                 # thousand objects arrive.
                 if n % _DECODED_PER_TURN == 0:
@@ -340,7 +341,9 @@ class Reflector(Generic[T]):
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
         # The store compares old and new objects, so unchanged objects give no delta. Objects that are missing give a
         # deletion, because their DELETED events were missed.
-        deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
+        deltas, vanished = self.store.replace(
+            sorted(objects, key=attrgetter("metadata.version")) if self.spec.by_age else objects
+        )
         self._version = version
         self._errors = 0
         self._newer.clear()
@@ -500,7 +503,7 @@ class Reflector(Generic[T]):
             if event.type == "DELETED":
                 self._initial_list.pop(obj.key, None)
             else:
-                obj = self._initial_list[obj.key] = self._held(obj)
+                obj = self._initial_list[obj.key] = self.store.held(obj)
             self._newer.append((event.type, obj))
             return
         if event.type == "DELETED":
@@ -548,7 +551,7 @@ class Reflector(Generic[T]):
 
     def _decode(self, raw: msgspec.Raw) -> T | Broken | None:
         """Return the object, a `Broken`, or None if not even its name is readable."""
-        obj = self.decoder.decode(raw, self.served.version)
+        obj = self.decoder.decode(raw)
         if isinstance(obj, Broken):
             if not obj.metadata.name:
                 self._unreadable(obj.why, bytes(raw))
@@ -557,9 +560,6 @@ class Reflector(Generic[T]):
         elif isinstance(obj, PartlyReadPod):
             self.stats.decode_errors += 1
         return obj
-
-    def _held(self, obj: T | Broken) -> T | Broken:
-        return self.store.held(obj, believes_version=self._cause == "moved")
 
     def _unreadable(self, why: str, line: bytes) -> None:
         self.stats.decode_errors += 1

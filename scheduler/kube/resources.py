@@ -4,27 +4,24 @@ A kind that the server lacks is absent and checked once a minute: upgrades add v
 watch another kind, give its row a `typ` and name it in the plugin's `reads`; the chart's permissions follow from this
 table. Rules: docs/spec/core.md §4.1.
 
-Claims and slices of resource.k8s.io/v1beta1, and taint rules of v1alpha3, are converted to v1 (docs/spec/dra.md §6).
-In v1beta1 requests were flat and devices were inside `basic`; v1beta2 equals v1. A rule of 1.33 or 1.34 could select
-devices by class or CEL, which no later version has (§4.11).
+All versions of a row have the same fields. resource.k8s.io/v1beta1 and rules of v1alpha3 have different fields, and no server since
+1.36 has these versions alone (docs/spec/dra.md §6).
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass
 from typing import Any, Final
 
 import msgspec
 import structlog
 
 from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.api.core_v1 import FailedPod, Namespace, Node, NodeSelector, Pod
-from scheduler.api.decode import Broken, ObjectDecoder, Older
-from scheduler.api.meta import Frozen, Metadata
+from scheduler.api.core_v1 import FailedPod, Namespace, Node, Pod
+from scheduler.api.decode import ObjectDecoder
 from scheduler.api.pod_group import (
     COSCHEDULING_POD_GROUP,
     POD_GROUP,
@@ -33,28 +30,7 @@ from scheduler.api.pod_group import (
     PodGroup,
     VolcanoPodGroup,
 )
-from scheduler.api.resource_v1 import (
-    ClaimMetadata,
-    CounterSet,
-    Device,
-    DeviceClaim,
-    DeviceClass,
-    DeviceConfiguration,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceSelector,
-    DeviceTaint,
-    DeviceTaintRule,
-    DeviceTaintRuleSpec,
-    DeviceTaintSelector,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
+from scheduler.api.resource_v1 import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler.api.storage_v1 import (
     CSIDriver,
     CSINode,
@@ -71,126 +47,12 @@ from scheduler.core.retry import Backoff
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.permissions import RbacRule
 
-_ASKS_NOTHING: Final = ExactDeviceRequest()
-
-
-class _Request(ExactDeviceRequest, frozen=True):
-    first_available: tuple[ExactDeviceRequest, ...] = ()
-
-
-class _DeviceClaim(Frozen, frozen=True):
-    requests: tuple[_Request, ...] = ()
-    constraints: tuple[DeviceConstraint, ...] = ()
-    config: tuple[DeviceConfiguration, ...] = ()
-
-
-class _ClaimSpec(Frozen, frozen=True):
-    devices: _DeviceClaim = _DeviceClaim()
-
-
-class _Claim(Frozen, frozen=True):
-    metadata: ClaimMetadata
-    spec: _ClaimSpec = _ClaimSpec()
-    status: ResourceClaimStatus = ResourceClaimStatus()
-
-
-class _Device(Frozen, frozen=True):
-    name: str = ""
-    basic: Device = Device()
-
-
-class _SliceSpec(Frozen, frozen=True):
-    driver: str = ""
-    pool: ResourcePool = ResourcePool()
-    node_name: str = ""
-    node_selector: NodeSelector | None = None
-    all_nodes: bool = False
-    per_device_node_selection: bool | None = None
-    devices: tuple[_Device, ...] = ()
-    shared_counters: tuple[CounterSet, ...] = ()
-
-
-class _Slice(Frozen, frozen=True):
-    metadata: Metadata
-    spec: _SliceSpec = _SliceSpec()
-
-
-class _RuleSelector(DeviceTaintSelector, frozen=True):
-    device_class_name: str | None = None
-    selectors: tuple[DeviceSelector, ...] = ()
-
-
-class _RuleSpec(Frozen, frozen=True):
-    taint: DeviceTaint
-    device_selector: _RuleSelector | None = None
-
-
-class _Rule(Frozen, frozen=True):
-    metadata: Metadata
-    spec: _RuleSpec
-
-
-def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
-    """Return the newest form; Broken if it selects by class or CEL: without these it would taint other devices."""
-    selector = rule.spec.device_selector
-    if selector is None:
-        return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint))
-    for name, value in (("deviceClassName", selector.device_class_name), ("selectors", selector.selectors)):
-        if value:
-            why = f"device taint rules that select by {name} are not supported, use driver, pool and device"
-            at = f" - at `$.spec.deviceSelector.{name}`"
-            return Broken(kind="DeviceTaintRule", metadata=rule.metadata, why=why + at)
-    readable = DeviceTaintSelector(driver=selector.driver, pool=selector.pool, device=selector.device)
-    return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint, readable))
-
-
-def _current_claim(claim: _Claim) -> ResourceClaim:
-    asked = claim.spec.devices
-    requests = tuple(_current_request(request) for request in asked.requests)
-    devices = DeviceClaim(requests=requests, constraints=asked.constraints, config=asked.config)
-    return ResourceClaim(metadata=claim.metadata, spec=ResourceClaimSpec(devices=devices), status=claim.status)
-
-
-def _current_request(request: _Request) -> DeviceRequest:
-    """Return the request in its newest form: its own fields become `exactly`, valid or not."""
-    exactly = ExactDeviceRequest(
-        device_class_name=request.device_class_name,
-        selectors=request.selectors,
-        allocation_mode=request.allocation_mode,
-        count=request.count,
-        admin_access=request.admin_access,
-        tolerations=request.tolerations,
-        capacity=request.capacity,
-    )
-    return DeviceRequest(
-        name=request.name,
-        exactly=exactly if exactly != _ASKS_NOTHING else None,
-        first_available=request.first_available,
-    )
-
-
-def _current_slice(each: _Slice) -> ResourceSlice:
-    """Return the slice in its newest form. An empty node name and `allNodes: false` meant nothing."""
-    spec = each.spec
-    changed: dict[str, Any] = {
-        "node_name": spec.node_name or None,
-        "all_nodes": spec.all_nodes or None,
-        "devices": tuple(msgspec.structs.replace(device.basic, name=device.name) for device in spec.devices),
-    }
-    return ResourceSlice(each.metadata, ResourceSliceSpec(**msgspec.structs.asdict(spec) | changed))
-
-
-OLDER_CLAIMS: Final = {"v1beta1": Older(_Claim, _current_claim)}
-OLDER_RULES: Final = {"v1alpha3": Older(_Rule, _current_rule)}
-OLDER_SLICES: Final = {"v1beta1": Older(_Slice, _current_slice)}
-
-
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """One row of the table. `typ` is None while nothing reads the kind; `older` are versions with another form.
+    """One row of the table. `typ` is None while nothing reads the kind.
 
     `by_age`: a new list, which the server sorts by name, is reported in the order of writing, as a watch would.
     """
@@ -201,7 +63,6 @@ class KindSpec:
     namespaced: bool
     typ: type[Any] | None = None
     field_selector: str = ""
-    older: Mapping[str, Older] = field(default_factory=dict, hash=False)
     by_age: bool = False
     effect: str = ""
     """What suffers where the server does not have the kind."""
@@ -211,9 +72,8 @@ class KindSpec:
     """Whether the first decision does not wait for a kind that is served and may not be read."""
 
     def decoder(self) -> ObjectDecoder[Any]:
-        """Return the decoder for objects of every served version."""
         assert self.typ is not None
-        return ObjectDecoder(self.name, self.typ, self.older)
+        return ObjectDecoder(self.name, self.typ)
 
     @property
     def group(self) -> str:
@@ -235,9 +95,7 @@ class ServedKind:
 
 
 _STORAGE: Final = ("storage.k8s.io/v1",)
-_STORAGE_BETA: Final = ("storage.k8s.io/v1", "storage.k8s.io/v1beta1")
-_DEVICES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
-_RULES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3")
+_DEVICES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 
 POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed", is_needed=True)
 NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node, is_needed=True)
@@ -263,7 +121,7 @@ STORAGE: Final[tuple[KindSpec, ...]] = (
 CAPACITY: Final = KindSpec(
     "CSIStorageCapacity",
     "csistoragecapacities",
-    _STORAGE_BETA,
+    _STORAGE,
     True,
     CSIStorageCapacity,
     effect="volumes are placed without a check of the capacity",
@@ -277,22 +135,20 @@ RESOURCE_CLAIM: Final = KindSpec(
     _DEVICES,
     True,
     ResourceClaim,
-    older=OLDER_CLAIMS,
     by_age=True,
     effect=_WITHOUT_DEVICES,
 )
 """Of two claims that got one device the later one gives way (docs/spec/dra.md §10.5)."""
 RESOURCE_SLICE: Final = KindSpec(
-    "ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES, effect=_WITHOUT_DEVICES
+    "ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, effect=_WITHOUT_DEVICES
 )
 DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass, effect=_WITHOUT_DEVICES)
 TAINT_RULE: Final = KindSpec(
     "DeviceTaintRule",
     "devicetaintrules",
-    _RULES,
+    _DEVICES,
     False,
     DeviceTaintRule,
-    older=OLDER_RULES,
     effect="devices are allocated as if no rule tainted them",
 )
 """Watched only if its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
@@ -357,17 +213,12 @@ SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("k
 WHAT_IF: Final = KindSpec("WhatIf", "whatifs", ("kubestow.dev/v1alpha1",), True)
 """Our own kinds. kopf watches them; no informer does, and no decision reads them."""
 
-ANY_VERSION: Final = "auto"
 NO_VERSION: Final = "none"
 
 
 def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ...]:
-    """Return the kinds with capacity objects of this version: none with `none`, the server's choice with `auto`."""
-    if version == ANY_VERSION:
-        return tuple(kinds)
-    pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))
-    changed = (pinned if spec == CAPACITY else spec for spec in kinds)
-    return tuple(spec for spec in changed if version != NO_VERSION or spec is not pinned)
+    """Return the kinds, with `none` those without capacity objects."""
+    return tuple(spec for spec in kinds if version != NO_VERSION or spec != CAPACITY)
 
 
 def with_taint_rules(kinds: Iterable[KindSpec], feature_gates: Container[str]) -> tuple[KindSpec, ...]:

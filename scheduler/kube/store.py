@@ -8,7 +8,7 @@ of the kind is the single owner; all other code reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Key, Metadata
@@ -26,14 +26,9 @@ class Stored(Protocol):
 
 T = TypeVar("T", bound=Stored)
 
-_DIGITS: Final = 20
-"""Digits of the largest unsigned 64-bit number."""
-
 
 class Removals(ChangeLog[Key]):
     """The keys of removed objects, in order."""
-
-    __slots__ = ()
 
     log_max = 8192
 
@@ -57,20 +52,15 @@ class Store(Generic[T]):
     def get(self, key: Key) -> T | Broken | None:
         return self._objects.get(key)
 
-    def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:
-        """Return the stored object in place of `new` if they are the same, otherwise `new`.
-
-        Content is compared, unless `believes_version`: one object at one version looks different in two API versions.
-        """
+    def held(self, new: T | Broken) -> T | Broken:
+        """Return the stored object in place of `new` if they have the same version and content, otherwise `new`."""
         old = self._objects.get(new.key)
-        if old is None or not _same_version(old, new):
-            return new
-        return old if believes_version or old == new else new
+        return old if old is not None and _same_version(old, new) and old == new else new
 
     def is_news(self, new: T | Broken) -> bool:
-        """Return whether `new` is not stored, or has a newer version. Versions of one kind grow (KEP-5504)."""
+        """Return whether `new` is not stored, or has a newer version."""
         old = self._objects.get(new.key)
-        return old is None or age(new) > age(old)
+        return old is None or new.metadata.version > old.metadata.version
 
     def set(self, new: T | Broken, deltas: list[Delta[T]]) -> None:
         """Add or replace one object; append the change to `deltas`. An equal object changes nothing."""
@@ -112,12 +102,6 @@ class Store(Generic[T]):
         for obj in new.values():
             self.set(obj, deltas)
         return deltas, len(vanished)
-
-
-def age(obj: Stored | Broken) -> int:
-    """Return the version as a number; 0 for an object without one."""
-    version = obj.metadata.resource_version
-    return int(version) if version.isdecimal() and len(version) <= _DIGITS else 0
 
 
 def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:

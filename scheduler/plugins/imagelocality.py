@@ -51,7 +51,7 @@ class ImageLocality:
         wanted += [volume.image.reference for volume in spec.volumes if volume.image is not None]
         if self._counts_volumes:
             containers = len(wanted)
-        images = self._nodes.images
+        images = self._nodes.images.states
         found = [image for name in wanted if (image := images.get(full_name(name))) is not None]
         shape = (containers, *found) if found else ()
         return self._columns.get(shape, lambda: self._column(found, containers))

@@ -86,7 +86,7 @@ def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
                     own.add(named.name)
             continue
         try:
-            disk = disk_of(volume, pod.pod.metadata.namespace)
+            disk = disk_of(volume)
         except TranslationError as error:
             translation = translation or _error(f"converting volume({volume.name}) from inline to csi: {error}")
             continue
@@ -142,7 +142,9 @@ class RemainingAttachments:
             if remaining is None:
                 continue
             self._remaining[name.driver] = remaining
-            is_held = attached.uses(name, slot) > 0 or (not twice and attached.is_attached(name, slot))
+            is_held = attached.by_pods.count(slot, name) > 0 or (
+                not twice and attached.by_attachments.count(slot, name) > 0
+            )
             self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
 
     def clone(self) -> RemainingAttachments:
@@ -180,15 +182,15 @@ class RemainingAttachments:
                 yield key, name, nodes.claim_users.rightful(self._slot, claim)
         for disk in disks_of(other) if other.disks else ():
             if disk.driver in self._remaining:
-                yield disk, disk, nodes.disk_users.count(self._slot, disk)
+                yield disk, disk, nodes.disk_users.users.count(self._slot, disk)
 
     def _use(self, name: CSISource, by: int) -> None:
         attached = self._cluster.volumes.attached
         users = self._users.get(name)
-        users = self._users[name] = (attached.uses(name, self._slot) if users is None else users) + by
+        users = self._users[name] = (attached.by_pods.count(self._slot, name) if users is None else users) + by
         if users != max(by, 0):
             return
-        is_attached = attached.is_attached(name, self._slot)
+        is_attached = attached.by_attachments.count(self._slot, name) > 0
         if not is_attached:
             self._remaining[name.driver] -= by
         if name in self._wanted and (self._is_charged_twice or not is_attached):
@@ -289,7 +291,7 @@ class NodeVolumeLimitsHints:
             if volume not in pod.disks:
                 continue
             try:
-                driver = translate_inline(volume, pod.pod.metadata.namespace).driver
+                driver = translate_inline(volume).driver
             except TranslationError as error:
                 raise TranslationError(f"converting volume({volume.name}) from inline to csi: {error}") from error
             if driver == old.spec.attacher:
@@ -303,7 +305,7 @@ class NodeVolumeLimitsHints:
             topics.add(_CLAIMS)
         for volume in pod.disks:
             try:
-                topics.add(translate_inline(volume, pod.pod.metadata.namespace).driver)
+                topics.add(translate_inline(volume).driver)
             except TranslationError:
                 return None
         return frozenset(topics)
@@ -415,7 +417,7 @@ class NodeVolumeLimits:
         All other volumes are equivalent, so that the pods of a StatefulSet share results. If a pod nominated to the
         same node shares such a claim, this is not counted in the pod's favor.
         """
-        users, holders = self._attached.users, self._attached.holders
+        users, holders = self._attached.by_pods.nodes, self._attached.by_attachments.nodes
         return frozenset(name for name in wanted.names if name not in wanted.own or users(name) or holders(name))
 
     def _fixed(self, wanted: WantedVolumes, nodes: NodeSet) -> Groups:
@@ -464,9 +466,9 @@ class NodeVolumeLimits:
         at_least = [nodes, *(EMPTY for _ in names)]
         """Index → nodes that have at least this many of the volumes."""
         for name in names:
-            users = self._attached.users(name)
+            users = self._attached.by_pods.nodes(name)
             if not self._is_charged_twice:
-                users |= self._attached.holders(name)
+                users |= self._attached.by_attachments.nodes(name)
             for count in range(len(names), 0, -1):
                 at_least[count] |= at_least[count - 1] & users
         refused = at_least[0] & ~at_least[1]

@@ -111,7 +111,7 @@ class VolumeRestrictions:
     def _users_of(self, key: str) -> dict[int, int]:
         """Return slot → number of pods that use the claim; pods on deleted nodes do not count, as in upstream."""
         present = self._nodes.present
-        return {slot: count for slot, count in self._users.slots(key).items() if present >> slot & 1}
+        return {slot: count for slot, count in self._users.users.slots(key).items() if present >> slot & 1}
 
 
 class _Held:

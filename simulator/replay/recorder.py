@@ -72,20 +72,19 @@ class _Reduced(Frozen, frozen=True):
 class _ReducingDecoder(ObjectDecoder[Any]):
     """Decode objects of one kind to what is recorded of them."""
 
-    def __init__(self, spec: KindSpec) -> None:
-        super().__init__(spec.name, spec.typ or object, spec.older)
-        self._spec = spec
+    def __init__(self, spec: KindSpec, version: str) -> None:
+        super().__init__(spec.name, spec.typ or object)
+        self._api_version = f"{spec.group}/{version}" if spec.group else version
 
-    def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> Any:
+    def decode(self, raw: bytes | msgspec.Raw) -> Any:
         """Return the object, or a `Broken` that is not recorded."""
-        read = super().decode(raw, version)
+        read = super().decode(raw)
         if isinstance(read, Broken):
             return read
-        obj = reduced(self.kind, apijson.decode(_ANY, raw), version)
+        obj = reduced(self.kind, apijson.decode(_ANY, raw))
         metadata = {key: value for key, value in obj["metadata"].items() if key not in _DROPPED}
-        api_version = f"{self._spec.group}/{version}" if self._spec.group else version
         kind = self.kind.partition(".")[0]
-        body = msgspec.json.encode({"apiVersion": api_version, "kind": kind} | obj | {"metadata": metadata})
+        body = msgspec.json.encode({"apiVersion": self._api_version, "kind": kind} | obj | {"metadata": metadata})
         if len(body) > LINE_BYTES_MAX - 1024:
             return Broken(kind=self.kind, metadata=read.metadata, why="is too large for a recording")
         names = {name: metadata.get(name, "") for name in _IDENTITY}
@@ -144,7 +143,7 @@ class ClusterRecording:
         return Reflector(
             spec,
             served,
-            decoder=_ReducingDecoder(spec),
+            decoder=_ReducingDecoder(spec, served.version),
             transport=self.transport,
             on_batch=partial(self._write, spec),
             clock=self.clock,

@@ -250,17 +250,22 @@ class RecordingReader:
             head = msgspec.json.decode(event.object, type=_Head)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise self._wrong(number, f"object: {error}") from error
-        group, _, version = head.api_version.rpartition("/")
+        group = head.api_version.rpartition("/")[0]
         kind = f"{head.kind}.{group}" if f"{head.kind}.{group}" in RECORDED else head.kind
         if kind not in RECORDED:
             raise self._wrong(number, f"object.kind: {head.kind!r} is no kind of a recording")
+        if head.api_version not in RECORDED[kind].group_versions:
+            raise self._wrong(
+                number,
+                f"object.apiVersion: {head.api_version} is not read; {kind} is in {RECORDED[kind].group_versions[0]}",
+            )
         names, spec = head.metadata, RECORDED[kind]
         if not names.name or not names.uid or bool(names.namespace) != spec.namespaced:
             wanted = "name, namespace and uid" if spec.namespaced else "name and uid, and no namespace"
             raise self._wrong(number, f"object.metadata: {kind} must have {wanted}")
         raw = bytes(event.object)
         if event.type != "DELETED":
-            read = _decoder(kind).decode(raw, version)
+            read = _decoder(kind).decode(raw)
             if isinstance(read, Broken):
                 raise self._wrong(number, f"object: {kind} {names.name}: {read.why}")
             if isinstance(
@@ -279,4 +284,4 @@ class RecordingReader:
 
 @cache
 def _decoder(kind: str) -> ObjectDecoder[Any]:
-    return ObjectDecoder(kind, type_of(kind), RECORDED[kind].older)
+    return ObjectDecoder(kind, type_of(kind))

@@ -63,24 +63,14 @@ RECORDED: Final[Mapping[str, KindSpec]] = {spec.name: spec for spec in (*WATCHED
 """The kinds of a recording: those that the scheduler watches. Secrets and ConfigMaps are none of them."""
 
 
-def reduced(kind: str, obj: Mapping[str, Any], version: str = "") -> dict[str, Any]:
-    """Return a copy of the object with the fields that are read. `version` is the API version that it is written in.
-
-    Raises KeyError for a kind that is not recorded.
-    """
-    found: Any = _of_kind(kind, version)(dict(obj))
+def reduced(kind: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of the object with the fields that are read. Raises KeyError for a kind that is not recorded."""
+    found: Any = _of_type(type_of(kind))(dict(obj))
     return {} if found is _DROPPED else found
 
 
-@cache
-def _of_kind(kind: str, version: str) -> Reduce:
-    spec = RECORDED[kind]
-    wanted: Any = spec.older[version].typ if version in spec.older else type_of(kind)
-    return _of_type(wanted)
-
-
 def type_of(kind: str) -> Any:
-    """Return the type with the fields of a recorded kind, in its newest version."""
+    """Return the type with the fields of a recorded kind."""
     return _MORE.get(kind, RECORDED[kind].typ)
 
 

@@ -481,7 +481,7 @@ async def test_the_product_writes_both(api: Api, writer: ApiWriter) -> None:
     await api("DELETE", f"{api.at('v1', 'persistentvolumeclaims')}/c")
     await _gone(api, f"{api.at('v1', 'persistentvolumeclaims')}/c")
     with pytest.raises(NotFound):
-        await writer.clear_selected_node(selected)
+        await writer.select_node(selected, None)
     assert await writer.read_claim(api.ns, "c") is None
 
 

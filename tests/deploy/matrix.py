@@ -116,7 +116,7 @@ CONFIGURATIONS: Mapping[str, Json] = {
     ),
     "a second profile has what the first has off": profiles({"multiPoint": off(*VOLUMES)}, {}),
     "without capacity": {"csiStorageCapacityApiVersion": "none"},
-    "capacity in an old version": {"csiStorageCapacityApiVersion": "v1beta1"},
+    "capacity in a named version": {"csiStorageCapacityApiVersion": "v1"},
     "taint rules": {"featureGates": {"DRADeviceTaintRules": True}},
     "taint rules, and no devices": {"featureGates": {"DRADeviceTaintRules": True}}
     | profiles({"multiPoint": off("DynamicResources")}),

@@ -46,7 +46,7 @@ from tests.integration.daemon import until
 
 pytestmark = pytest.mark.usefixtures("helm")
 
-SERVED = (*LIKE_1_36_WITH_BETAS, "storage.k8s.io/v1beta1", *GROUPS)
+SERVED = (*LIKE_1_36_WITH_BETAS, *GROUPS)
 
 
 class Right(NamedTuple):

@@ -51,7 +51,7 @@ FAULTS: Final = {
     "every connection is reset before anything happens": [Fault(reset="before", times=30)],
     "every connection is reset after it has happened": [Fault(reset="after", times=30)],
     "an answer is lost and the read that would settle it fails": [
-        Fault(**BINDING, reset="after", times=5),
+        Fault(**BINDING, reset="after", times=8),
         Fault(verb="get", resource="pods", status=500, times=3),
         Fault(verb="get", resource="pods", reset="before", times=3),
     ],

@@ -32,7 +32,8 @@ from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, rig_on, until
 
 BEFORE_DEVICES = LIKE_1_25
-OLD_RULES = (*LIKE_1_36, "resource.k8s.io/v1alpha3")
+ALPHA_RULES = (*LIKE_1_36, "resource.k8s.io/v1alpha3")
+BETA_RULES = (*LIKE_1_36, "resource.k8s.io/v1beta2/devicetaintrules")
 WITH_RULES = GATES_ON | {TAINT_RULES}
 SLICE = a_slice("n1", "drv.example.com", a_device("d0").attr("model", "x").cap("memory", "8Gi"))
 CLAIM = a_claim("c").request("r", "gpu", count=2, cel="true")
@@ -70,6 +71,9 @@ def all_in(version: str) -> dict[str, str]:
     return dict.fromkeys(("ResourceClaim", "ResourceSlice", "DeviceClass"), version)
 
 
+ALL_WITH_RULES = all_in("v1") | {"DeviceTaintRule": "v1beta2"}
+
+
 def absences(logs: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the plurals of this group that the log reports as not served."""
     problems = [line["problem"] for line in logs if line.get("check") == KINDS_SERVED]
@@ -86,11 +90,12 @@ async def shows(cluster: Rig, wanted: Mapping[str, str], *counts: int) -> None:
 @pytest.mark.parametrize(
     ("served", "gates", "wanted", "counts"),
     [
-        pytest.param(LIKE_1_32, GATES_ON, all_in("v1beta1"), (1, 1, 1, 0), id="1.32: only v1beta1"),
-        pytest.param(LIKE_1_33, GATES_ON, all_in("v1beta2"), (1, 1, 1, 0), id="1.33: v1beta2 before v1beta1"),
+        pytest.param(LIKE_1_32, GATES_ON, {}, (0, 0, 0, 0), id="1.32: only v1beta1, which is not read"),
+        pytest.param(LIKE_1_33, GATES_ON, all_in("v1beta2"), (1, 1, 1, 0), id="1.33: v1beta2"),
         pytest.param(LIKE_1_36_WITH_BETAS, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36 with betas: no rules"),
+        pytest.param(BETA_RULES, WITH_RULES, ALL_WITH_RULES, (1, 1, 1, 1), id="1.36 with rules"),
         pytest.param(
-            OLD_RULES, WITH_RULES, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, (1, 1, 1, 1), id="1.35 with rules"
+            ALPHA_RULES, WITH_RULES, all_in("v1"), (1, 1, 1, 0), id="1.35: rules in v1alpha3, which is not read"
         ),
         pytest.param(LIKE_1_36, WITH_RULES, all_in("v1"), (1, 1, 1, 0), id="rules are wanted and not there"),
         pytest.param(
@@ -123,9 +128,11 @@ async def test_servers_of_every_age(
 @pytest.mark.parametrize(
     ("before", "after", "versions_"),
     [
-        pytest.param(LIKE_1_32, LIKE_1_36, ("v1beta1", "v1"), id="over the versions that have both"),
-        pytest.param(LIKE_1_32, LIKE_1_33, ("v1beta1", "v1beta1"), id="to a server that still has the old one"),
-        pytest.param(LIKE_1_36, LIKE_1_32, ("v1", "v1beta1"), id="set back"),
+        pytest.param(LIKE_1_33, LIKE_1_36, ("v1beta2", "v1"), id="over the versions that have both"),
+        pytest.param(
+            LIKE_1_33, LIKE_1_36_WITH_BETAS, ("v1beta2", "v1beta2"), id="to a server that still has the old one"
+        ),
+        pytest.param(LIKE_1_36, LIKE_1_33, ("v1", "v1beta2"), id="set back"),
     ],
 )
 async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str], versions_: tuple[str, str]) -> None:
@@ -149,13 +156,13 @@ async def test_an_upgrade_in_flight(before: Sequence[str], after: Sequence[str],
 async def test_rules_go_and_come_back() -> None:
     """While rules cannot be read, devices keep the taints of the last rules."""
     async with running(LIKE_1_36_WITH_BETAS, WITH_RULES) as cluster:
-        await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
+        await shows(cluster, ALL_WITH_RULES, 1, 1, 1, 1)
         cluster.server.serve(LIKE_1_36)
         await shows(cluster, all_in("v1") | {"DeviceTaintRule": "gone"}, 1, 1, 1, 1)
         assert cluster.daemon.informers.device_kinds()["DeviceTaintRule"] == 0
         cluster.server.delete("DeviceTaintRule", "rule")
-        cluster.server.serve(OLD_RULES)
-        await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, 1, 1, 1, 0)
+        cluster.server.serve(BETA_RULES)
+        await shows(cluster, ALL_WITH_RULES, 1, 1, 1, 0)
 
 
 async def test_what_may_not_be_read_is_waited_for() -> None:
@@ -181,8 +188,6 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
 
 
 # -- capacity ----------------------------------------------------------------------------------------------------------
-
-NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
 
 
 def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
@@ -212,13 +217,10 @@ async def shows_capacity(cluster: Rig, *wanted: object) -> None:
 @pytest.mark.parametrize(
     ("served", "flag", "wanted"),
     [
-        pytest.param(LIKE_1_23, "auto", ("v1beta1", True, 1), id="1.23: only v1beta1"),
-        pytest.param(LIKE_1_25, "auto", ("v1", True, 1), id="1.25: both, the better one"),
         pytest.param(LIKE_1_36, "auto", ("v1", True, 1), id="1.27: only v1"),
-        pytest.param(NOWHERE, "auto", ("none", False, 0), id="neither: capacity everywhere"),
-        pytest.param(LIKE_1_25, "v1beta1", ("v1beta1", True, 1), id="both, and the flag names v1beta1"),
-        pytest.param(LIKE_1_36, "v1beta1", ("none", False, 0), id="the flag names v1beta1, which is not served"),
-        pytest.param(LIKE_1_25, "none", ("none", False, 0), id="the flag is none"),
+        pytest.param(LIKE_1_23, "auto", ("none", False, 0), id="1.23: only v1beta1: capacity everywhere"),
+        pytest.param(LIKE_1_36, "v1", ("v1", True, 1), id="the flag names v1"),
+        pytest.param(LIKE_1_36, "none", ("none", False, 0), id="the flag is none"),
     ],
 )
 async def test_capacity_on_servers_of_every_age(
@@ -235,43 +237,15 @@ async def test_capacity_on_servers_of_every_age(
         assert cluster.metric("scheduler_volume_capacity_api_info")[wanted[0],] == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "versions"),
-    [
-        pytest.param(LIKE_1_23, LIKE_1_36, ("v1beta1", "v1"), id="upgraded over the versions that have both"),
-        pytest.param(LIKE_1_36, LIKE_1_23, ("v1", "v1beta1"), id="set back"),
-    ],
-)
-async def test_capacity_through_an_upgrade(
-    before: Sequence[str], after: Sequence[str], versions: tuple[str, str]
-) -> None:
-    """D6: objects created during the upgrade are seen, and none is missing at any time."""
-    async with running(before) as cluster:
-        await shows_capacity(cluster, versions[0], True, 1)
-        least = len(capacities(cluster))
-        cluster.server.serve(after)
-        offer(cluster.server, "b", "2Gi")
-
-        def has_moved() -> bool:
-            nonlocal least
-            least = min(least, len(capacities(cluster)))
-            return state(cluster) == (versions[1], True, 2)
-
-        await until(has_moved, lambda: str(state(cluster)))
-        assert least == 1
-        offer(cluster.server, "c")
-        await shows_capacity(cluster, versions[1], True, 3)
-
-
 async def test_capacity_goes_and_comes_back() -> None:
     """D5, D7: without the kind, no pod is refused for lack of capacity."""
     async with running(LIKE_1_36) as cluster:
         await shows_capacity(cluster, "v1", True, 1)
-        cluster.server.serve(NOWHERE)
+        cluster.server.serve(LIKE_1_23)
         await shows_capacity(cluster, "none", False, 1)
         lag = cluster.daemon.informers.lag("CSIStorageCapacity")
         assert lag is not None
         assert not lag.matters
-        cluster.server.serve(LIKE_1_23)
-        await shows_capacity(cluster, "v1beta1", True, 1)
+        cluster.server.serve(LIKE_1_36)
+        await shows_capacity(cluster, "v1", True, 1)
         assert cluster.daemon.informers.lag("CSIStorageCapacity") is None

@@ -275,11 +275,8 @@ class ScriptedWriter:
         self.volumes[volume.key] = written
         return written
 
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         return self._selected(claim, node_name)
-
-    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        return self._selected(claim, None)
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
         if self.on_read is not None:

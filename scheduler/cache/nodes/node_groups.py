@@ -94,8 +94,6 @@ class NodeGroup:
 class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
     """All rules in use. The log contains each added or removed group and slot. Call `catch_up` before reading."""
 
-    __slots__ = ("_by_label", "_groups", "_members", "_next", "_nodes", "_position", "_unindexed")
-
     def __init__(self, nodes: Nodes) -> None:
         super().__init__()
         self._nodes = nodes

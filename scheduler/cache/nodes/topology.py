@@ -28,8 +28,6 @@ _FEW: Final = 64
 class Topology:
     """The domains of one key. All public attributes are read-only."""
 
-    __slots__ = ("_free", "domain", "generation", "having", "key", "members", "numbers")
-
     def __init__(self, key: str, values: Mapping[str, NodeSet], capacity: int) -> None:
         self.key = key
         self.generation = 0
@@ -40,6 +38,7 @@ class Topology:
         self.members: list[NodeSet] = []
         """Number → nodes; empty for a free number."""
         self.numbers: dict[str, int] = {}
+        """Value → number of the domain of the nodes with it."""
         self._free: list[int] = []
         for number, (value, nodes) in enumerate(values.items()):
             self.numbers[value] = number
@@ -50,10 +49,6 @@ class Topology:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def number(self, value: str) -> int | None:
-        """Return the number of the domain with this value; None if no node has the value."""
-        return self.numbers.get(value)
 
     def distinct(self, nodes: NodeSet) -> int:
         """Return the number of domains of these nodes. O(1) for all nodes, else O(domains) for few domains."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from scheduler.api.core_v1 import Volume
 from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of, translate_inline
@@ -24,58 +24,42 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     the owner of the claim matters.
     """
 
-    __slots__ = ("_at", "_ephemeral", "users")
-
     def __init__(self) -> None:
         super().__init__()
         self.users: NodeMultiset[str] = NodeMultiset()
-        """Read-only."""
-        self._at: dict[int, dict[str, None]] = {}
-        self._ephemeral: dict[tuple[int, str], set[str]] = {}
+        """Claim → node slots → number of pods that use it. Read-only."""
+        self.ephemeral: dict[tuple[int, str], set[str]] = {}
+        """Slot and claim → the uids of the pods that have it only as an ephemeral volume. Read-only."""
 
     def add(self, slot: int, info: PodInfo) -> None:
         for key, is_ephemeral in uses_of(info).items():
             is_first = self.users.add(slot, key)
             if is_ephemeral:
-                self._ephemeral.setdefault((slot, key), set()).add(info.uid)
-            if is_first:
-                self._at.setdefault(slot, {})[key] = None
-                self.note((slot, key))
-            # The number of users that count depends on the owner of the claim. So each change matters, not only the
-            # first and the last user.
-            elif (slot, key) in self._ephemeral:
+                self.ephemeral.setdefault((slot, key), set()).add(info.uid)
+            # The number of users of an ephemeral volume that count depends on the owner of the claim. So each change
+            # matters, not only the first and the last user.
+            if is_first or (slot, key) in self.ephemeral:
                 self.note((slot, key))
 
     def remove(self, slot: int, info: PodInfo) -> None:
         for key, is_ephemeral in uses_of(info).items():
             is_last = self.users.remove(slot, key)
-            if (slot, key) in self._ephemeral:
+            if (slot, key) in self.ephemeral:
                 self.note((slot, key))
                 if is_ephemeral:
                     self._disown(slot, key, info.uid)
             if is_last:
-                del self._at[slot][key]
-                if not self._at[slot]:
-                    del self._at[slot]
                 self.note((slot, key))
 
     def clear(self) -> None:
         """Remove all claims; every reader of the log computes everything again."""
-        for index in (self.users, self._at, self._ephemeral):
-            index.clear()
+        self.users.clear()
+        self.ephemeral.clear()
         self.restart()
 
-    def entries(self, slot: int) -> dict[str, object]:
-        """Return the claims used on a node, each with the uids of the pods that have it only as an ephemeral volume."""
-        return {key: self._ephemeral.get((slot, key), set()) for key in self.at(slot)}
-
-    def unused(self) -> list[tuple[int, str]]:
-        """Return the ephemeral volumes on nodes where no pod uses the claim. O(ephemeral volumes)."""
-        return [(slot, key) for slot, key in self._ephemeral if key not in self.at(slot)]
-
-    def slots(self, key: str) -> Mapping[int, int]:
-        """Return slot → number of pods that use the claim. A live view: do not keep it."""
-        return self.users.slots(key)
+    def everywhere(self) -> set[tuple[int, str]]:
+        """Return all uses, for readers whose position the log no longer contains."""
+        return {(slot, key) for key in self.users for slot in self.users.slots(key)}
 
     def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
         """Return the number of pods that use the claim and are allowed to.
@@ -85,21 +69,17 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         count = self.users.count(slot, claim.key)
         # An ephemeral volume names its claim after pod and volume. A claim of the same name that another user created
         # does not belong to the pod, and its kubelet would not mount it. So this pod does not attach the volume.
-        ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
+        ephemeral = self.ephemeral.get((slot, claim.key)) if self.ephemeral else None
         if ephemeral is None:
             return count
         owners = {owner.uid for owner in claim.metadata.owner_references if owner.controller}
         return count - len(ephemeral - owners)
 
-    def at(self, slot: int) -> Mapping[str, None]:
-        """Return the claims used on a node. A live view."""
-        return self._at.get(slot, {})
-
     def _disown(self, slot: int, key: str, uid: str) -> None:
-        uids = self._ephemeral[slot, key]
+        uids = self.ephemeral[slot, key]
         uids.discard(uid)
         if not uids:
-            del self._ephemeral[slot, key]
+            del self.ephemeral[slot, key]
 
 
 def uses_of(info: PodInfo) -> dict[str, bool]:
@@ -113,8 +93,6 @@ def uses_of(info: PodInfo) -> dict[str, bool]:
 
 class DiskUsers(ChangeLog[tuple[int, CSISource]]):
     """Volume → node slots → number of pods that use it. The log contains (slot, volume) where a use began or ended."""
-
-    __slots__ = ("users",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,10 +116,6 @@ class DiskUsers(ChangeLog[tuple[int, CSISource]]):
         self.users.clear()
         self.restart()
 
-    def count(self, slot: int, disk: CSISource) -> int:
-        """Return the number of pods on the node that use the volume."""
-        return self.users.count(slot, disk)
-
     def everywhere(self) -> set[tuple[int, CSISource]]:
         """Return all uses, for readers whose position the log no longer contains."""
         return {(slot, disk) for disk in self.users for slot in self.users.slots(disk)}
@@ -154,7 +128,7 @@ def disks_of(info: PodInfo) -> set[CSISource]:
         # Upstream fails every pod that is tried on such a node (docs/spec/volumes.md §12.4 Q-13). A pod that runs
         # there must not keep other pods away.
         try:
-            disk = disk_of(volume, info.pod.metadata.namespace)
+            disk = disk_of(volume)
         except TranslationError:
             continue
         if disk is not None:
@@ -162,28 +136,14 @@ def disks_of(info: PodInfo) -> set[CSISource]:
     return found
 
 
-def disk_of(volume: Volume, namespace: str) -> CSISource | None:
+def disk_of(volume: Volume) -> CSISource | None:
     """Return the CSI name of an inline volume; None if no driver counts it. Raise TranslationError."""
     kind = kind_of(volume)
-    return translate_inline(volume, namespace) if kind is not None and kind.plugin in MIGRATABLE else None
+    return translate_inline(volume) if kind is not None and kind.plugin in MIGRATABLE else None
 
 
-class DiskConflicts:
+class DiskConflicts(NodeMultiset[InlineDisk]):
     """The disks on each node, read-only or not. Several pods of one node may have the same disk, and one pod twice."""
-
-    __slots__ = ("used",)
-
-    def __init__(self) -> None:
-        self.used: NodeMultiset[InlineDisk] = NodeMultiset()
-
-    def add(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        for disk in disks:
-            self.used.add(slot, disk)
-
-    def remove(self, slot: int, disks: Iterable[InlineDisk]) -> None:
-        """Undo `add`."""
-        for disk in disks:
-            self.used.remove(slot, disk)
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
         """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""
@@ -191,7 +151,7 @@ class DiskConflicts:
         # GCE disks may be shared read-only. Disks that can never be shared have `is_read_only` False from the
         # translation, so the same two look-ups serve all kinds.
         for disk in wanted:
-            nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
+            nodes |= self.nodes(InlineDisk(disk.id, is_read_only=False))
             if not disk.is_read_only:
-                nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
+                nodes |= self.nodes(InlineDisk(disk.id, is_read_only=True))
         return nodes

@@ -66,8 +66,6 @@ Column = npt.NDArray[np.int64]
 class _Driver:
     """The columns of one driver. `used` also counts volumes where there is no limit."""
 
-    __slots__ = ("installed", "limits", "used")
-
     def __init__(self, capacity: int) -> None:
         self.used: Column = np.zeros(capacity, dtype=np.int64)
         self.limits: Column = np.full(capacity, NO_LIMIT, dtype=np.int64)
@@ -123,7 +121,9 @@ class AttachedVolumes:
         self._capacity = nodes.capacity
         self._drivers: dict[str, _Driver] = {}
         self.by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        """Volume → the nodes with pods that use it, and by how many claims and inline volumes."""
         self.by_attachments: NodeMultiset[CSISource] = NodeMultiset()
+        """Volume → the nodes to which a VolumeAttachment attaches it."""
         self._changed_slots: set[int] = set()
         """Slots that changed since the readers were notified."""
         self.version = 0
@@ -222,22 +222,6 @@ class AttachedVolumes:
         """Return the volumes of a known driver that are attached to each node, and the limits (NO_LIMIT: none)."""
         columns = self._drivers.get(driver) or _Driver(self._capacity)
         return columns.used, columns.limits
-
-    def users(self, name: CSISource) -> NodeSet:
-        """Return the nodes with pods that use the volume."""
-        return self.by_pods.nodes(name)
-
-    def holders(self, name: CSISource) -> NodeSet:
-        """Return the nodes to which a VolumeAttachment attaches the volume."""
-        return self.by_attachments.nodes(name)
-
-    def uses(self, name: CSISource, slot: int) -> int:
-        """Return the number of claims and inline volumes by which pods on the node use the volume."""
-        return self.by_pods.count(slot, name)
-
-    def is_attached(self, name: CSISource, slot: int) -> bool:
-        """Return whether a VolumeAttachment attaches the volume to this node."""
-        return self.by_attachments.count(slot, name) > 0
 
     # -- the self-audit ------------------------------------------------------------------------------------------------
 
@@ -339,7 +323,7 @@ class AttachedVolumes:
         # The owner of the claim decides whether ephemeral users count, and its volume decides the name. So both may
         # change with the claim: uses first, because a new use takes the new name at once.
         use = self.claims_in_use.get(key)
-        for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
+        for slot in {*self._nodes.claim_users.users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)
         self._rename(key)
 
@@ -383,16 +367,15 @@ class AttachedVolumes:
                 del self.claims_in_use[key]
 
     def _update_disk(self, slot: int, disk: CSISource) -> None:
-        is_used = self._nodes.disk_users.count(slot, disk) > 0
+        is_used = self._nodes.disk_users.users.count(slot, disk) > 0
         if is_used != ((slot, disk) in self.disks):
             self.disks ^= {(slot, disk)}
             self._count(disk, slot, 1 if is_used else -1, self.by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
-        users = self._nodes.claim_users
         uses = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
-        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        return uses | self._nodes.claim_users.everywhere()
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""

@@ -298,9 +298,8 @@ class Capacities:
         # `booked` belongs to the pool's own class, `in_flight` is derived from all classes on the same storage. Only
         # the first is changed here, so the second can be recomputed at any time.
         pool.booked += size
-        self._count(pool)
-        for other in self.sharing_with(pool):
-            self._count(other)
+        for each in self.on_storage_of(pool):
+            self._count(each)
 
     def sharing_with(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of other classes on the same nodes with shared storage. O(classes on these nodes)."""
@@ -309,6 +308,10 @@ class Capacities:
         name = pool.obj.storage_class_name
         pools = self.segments.get(pool.group.number, {})
         return [other for other in pools.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+
+    def on_storage_of(self, pool: CapacityPool) -> list[CapacityPool]:
+        """Return the pool and those with shared storage."""
+        return [pool, *self.sharing_with(pool)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
@@ -336,10 +339,10 @@ class Capacities:
 
     def total(self, pool: CapacityPool, booked: Mapping[str, int]) -> int:
         """Return the bytes in flight of a pool and of those with shared storage."""
-        return sum(booked.get(each.key, 0) for each in (pool, *self.sharing_with(pool)))
+        return sum(booked.get(each.key, 0) for each in self.on_storage_of(pool))
 
     def _count(self, pool: CapacityPool) -> None:
-        size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
+        size = sum(each.booked for each in self.on_storage_of(pool))
         pools = self._classes.get(pool.obj.storage_class_name)
         if pools is not None and size != pool.in_flight:
             pools.set_in_flight(pool, size)
@@ -374,7 +377,7 @@ class CapacityCheck:
         self.drawn: npt.NDArray[np.int64] | None = None
         self.sizes: dict[int, list[VolumeSize]] = {}
         self.taken_from: dict[int, list[CapacityPool]] = {}
-        """Slot → the pools of the claims with these sizes, where nodes are checked one by one."""
+        """Slot → the pools of the claims with these sizes, in the order of the calls of `at`."""
         self.sums: dict[int, Counter[CapacityPool]] = {}
         """Slot → the bytes that these claims take from each pool."""
         self.sharing: list[CapacityCheck] = []
@@ -418,7 +421,7 @@ class CapacityCheck:
         return takes
 
     def at(self, slot: int, size: int, *, nano: int | None = None) -> bool:
-        """Return whether a node takes one more volume, and add its pool to `pools_at`.
+        """Return whether a node takes one more volume, and add its pool to `taken_from`.
 
         That is the pool with most storage left, if possible.
         """
@@ -440,10 +443,6 @@ class CapacityCheck:
             return False
         sizes.append((size, nano))
         return True
-
-    def pools_at(self, slot: int) -> Sequence[CapacityPool]:
-        """Return the pools of the node's volumes, in the order of the calls of `at`."""
-        return self.taken_from.get(slot, ())
 
     def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
         total = self.drawn

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from scheduler.api.storage_v1 import (
@@ -39,18 +40,14 @@ from scheduler.cache.storage.reservation import (
     SETTLING,
     STRANDED,
     Reservation,
-    drift_bytes,
     drop_from,
     included,
-    is_newer,
     is_reserving,
     oldest_claim,
-    oldest_s,
-    reserved_bytes,
     settling_since,
 )
 from scheduler.core.clock import Clock
-from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.nodeset import NodeSet
 
 
 class CapacityReservations:
@@ -78,8 +75,7 @@ class CapacityReservations:
         self._changed_pools: set[str] = set()
         """Pools whose stranded claims must be checked again."""
         self._began: dict[str, float] = {}
-        """Uid of a claim that lost its node → start of its first reservation; removed when the claim is bound or gone.
-        """
+        """Uid of a claim that lost its node → start of its first reservation, until the claim is bound or gone."""
         self._promised: dict[str, dict[str, str]] = {}
         """Uid of a claim → our pods whose plans select a node for it, and the node."""
         self._without_pool: set[str] = set()
@@ -105,15 +101,22 @@ class CapacityReservations:
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, for the gauge."""
-        return {name: reserved_bytes(entries.values()) for name, entries in self.by_class.items()}
+        return {name: sum(e.size for e in of.values() if is_reserving(e)) for name, of in self.by_class.items()}
 
     def oldest_s(self) -> dict[str, float]:
         """Return by state the age of the oldest entry in seconds; 0 if there is none. For the gauge: O(in flight)."""
-        return oldest_s(self.entries.values(), self._clock.now())
+        since = dict.fromkeys(self.expired, now := self._clock.now())
+        for entry in self:
+            since[entry.state] = min(since[entry.state], entry.since)
+        return {state: now - at for state, at in since.items()}
 
     def drift_bytes(self) -> int:
         """Return 0, unless the booked bytes differ between pools and entries. For the gauge: O(pools + in flight)."""
-        return drift_bytes(self.by_pool, self._capacities)
+        # The two sides are maintained by different code. A difference means that storage is refused, or promised twice,
+        # until the self-audit corrects it.
+        booked, capacities = self.booked(), self._capacities
+        lost = sum(size for key, size in booked.items() if capacities.pool(key) is None)
+        return lost + sum(abs(pool.in_flight - capacities.total(pool, booked)) for pool in capacities)
 
     # -- what changes it -----------------------------------------------------------------------------------------------
 
@@ -167,13 +170,12 @@ class CapacityReservations:
 
     def claim_used(self, key: str) -> None:
         """Reserve storage for a claim that a pod uses from now on."""
-        claim = self._claims.get(key)
-        if claim is not None and claim.selected_node:
+        if (claim := self._claims.get(key)) is not None and claim.selected_node:
             self.consider(claim)
 
     def is_used(self, key: str) -> bool:
         """Return whether a pod uses the claim, on a node or without one."""
-        return self.users.has(key) or bool(self._nodes.claim_users.slots(key))
+        return self.users.has(key) or bool(self._nodes.claim_users.users.slots(key))
 
     def pool_changed(self, old: CapacityPool | None, new: CapacityPool | None) -> None:
         """Process an object that was added, written or removed.
@@ -197,7 +199,8 @@ class CapacityReservations:
         other_pools, now = self._capacities.other_classes(new), self._clock.now()
         if other_pools and self._capacities.sharing.learn(old, new, other_pools, now=now, grace_s=GRACE_S):
             self._sharing_changed()
-        self._settle_all(old, new)
+        for entry in included(self.by_pool.get(new.key, {}).values(), old, new, now=now):
+            self._drop(entry.claim.metadata.uid)
         for entry in list(self.by_pool.get(new.key, {}).values()):
             if not entry.may_come_from(new):
                 self._release(entry)
@@ -237,9 +240,8 @@ class CapacityReservations:
                 drop_from(index, group, uid)
         # A pool whose sum was wrong gets the sum of its reservations, of which this one is no more.
         self._capacities.recount(self.booked())
-        claim = self._claims.get(key)
-        if claim is not None:
-            self.consider(claim)
+        if self._claims.get(key) is not None:
+            self._consider_all((key,))
             self._note_moved(key)
 
     def booked(self) -> dict[str, int]:
@@ -261,11 +263,10 @@ class CapacityReservations:
     @contextlib.contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
         """Ignore the reservations of these claims until the block ends, so that a pod can use its own reservations."""
-        drawn: dict[CapacityPool, int] = {}
-        for uid in uids:
-            entry = self.entries.get(uid)
-            if entry is not None and entry.pool is not None:
-                drawn[entry.pool] = drawn.get(entry.pool, 0) + entry.size
+        drawn = Counter[CapacityPool]()
+        for entry in filter(None, map(self.entries.get, uids)):
+            if entry.pool is not None:
+                drawn[entry.pool] += entry.size
         for pool, size in drawn.items():
             self._capacities.book(pool, -size)
         try:
@@ -294,7 +295,7 @@ class CapacityReservations:
             if entry is not None and entry.state is not SETTLING:
                 self._settle(entry, self._volumes.get_api(claim.spec.volume_name))
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
-            self._charge(claim, self._node(node_name), node_name, FLYING, self._clock.now())
+            self._charge(claim, self._nodes.by_name((node_name,)), node_name, FLYING, self._clock.now())
             stored = self._claims.get_api(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.selected_node:
                 self.entries[uid].is_written = True
@@ -353,14 +354,12 @@ class CapacityReservations:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid = claim.metadata.uid
         previous = self.entries.get(uid)
-        if previous is not None and previous.state is SETTLING:
+        if previous is not None and (previous.state is SETTLING or not previous.is_counted):
             previous = None
-        is_reserving_storage = previous is not None and previous.is_counted
         # Otherwise any user could block a pool with claims that no pod uses, by writing the annotation of a selected
         # node.
-        if not is_reserving_storage:
-            previous, is_reserving_storage = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
-        size = claim.request.value if claim.request is not None else 0
+        is_counted = previous is not None or state is STRANDED or uid in self._promised or self.is_used(claim.key)
+        size = claim.size_bytes
         until = previous.until if previous is not None else now + HOLD_S
         if state is STRANDED:
             self._began.setdefault(uid, until - HOLD_S)
@@ -368,7 +367,7 @@ class CapacityReservations:
         # HOLD_S would never end.
         if uid in self._began:
             until = self._began[uid] + HOLD_S
-        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_reserving_storage)
+        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_counted)
         if previous is not None and previous.state is state:
             is_same_pool = previous.claim.storage_class == claim.storage_class and previous.nodes == nodes
             if is_same_pool and (previous.node_name, previous.size) == (node_name, size):
@@ -390,9 +389,7 @@ class CapacityReservations:
 
     def _expire(self) -> None:
         now, self._due = self._clock.now(), math.inf
-        for uid, entry in list(self.entries.items()):
-            if entry.is_over:
-                continue
+        for uid, entry in [(uid, each) for uid, each in self.entries.items() if not each.is_over]:
             if now < entry.until:
                 self._due = min(self._due, entry.until)
                 continue
@@ -413,7 +410,7 @@ class CapacityReservations:
         if entry.state is SETTLING:
             entry.nodes = self._where_made(entry)
         elif entry.node_name:
-            entry.nodes = self._node(entry.node_name)
+            entry.nodes = self._nodes.by_name((entry.node_name,))
         found = pools.within(entry.nodes, most=2 if entry.state is STRANDED else None)
         if entry.state is STRANDED:
             if len(found) == 1:  # else there are several possible pools, or none
@@ -428,7 +425,7 @@ class CapacityReservations:
         if pool is None:
             return
         if entry.volume is not None:
-            if is_newer(pool.obj.metadata.resource_version, entry.volume.metadata.resource_version):
+            if 0 < entry.volume.metadata.version < pool.obj.metadata.version:
                 self._drop(entry.claim.metadata.uid)
                 return
             entry.version = pool.obj.metadata.resource_version
@@ -452,11 +449,11 @@ class CapacityReservations:
             entry.wanted = ""
 
     def _add_freed(self, pool: CapacityPool) -> None:
-        self.freed.update(each.obj.storage_class_name for each in (pool, *self._capacities.sharing_with(pool)))
+        self.freed.update(each.obj.storage_class_name for each in self._capacities.on_storage_of(pool))
 
     def _note_changed(self, pool: CapacityPool) -> None:
         if self.waiting:
-            self._changed_pools.update(each.key for each in (pool, *self._capacities.sharing_with(pool)))
+            self._changed_pools.update(each.key for each in self._capacities.on_storage_of(pool))
 
     def _drop(self, uid: str) -> None:
         entry = self.entries.pop(uid, None)
@@ -467,12 +464,11 @@ class CapacityReservations:
     def _end_claim(self, uid: str) -> None:
         """Keep the reservation of a deleted claim if its provisioner may make its volume, or has just made it."""
         entry = self.entries.get(uid)
-        is_asked = entry is not None and entry.is_written and entry.is_counted and entry.claim.key not in self._lost
-        if entry is not None and (
-            entry.state is SETTLING or (entry.state is FLYING and is_asked and not entry.is_over)
-        ):
-            entry.is_gone = True
-        else:
+        if entry is None:
+            return
+        is_asked = entry.is_written and entry.is_counted and entry.claim.key not in self._lost
+        entry.is_gone = entry.state is SETTLING or (entry.state is FLYING and is_asked and not entry.is_over)
+        if not entry.is_gone:
             self._drop(uid)
 
     def _leave_pool(self, pool: CapacityPool) -> None:
@@ -489,7 +485,7 @@ class CapacityReservations:
         """Update the nodes of entries after changes of nodes. Claims without a volume move; a volume keeps its nodes."""
         for entry in self.entries.values():
             if entry.state is FLYING:
-                entry.nodes = self._node(entry.node_name)
+                entry.nodes = self._nodes.by_name((entry.node_name,))
             elif entry.state is SETTLING:
                 continue
             pool = entry.pool or self._capacities.pool(entry.wanted)
@@ -518,33 +514,21 @@ class CapacityReservations:
         entry.volume = volume
         self._due = min(self._due, entry.until)
 
-    def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
-        """End the settling of the volumes that the written object includes."""
-        entries = self.by_pool.get(new.key, {}).values()
-        for entry in included(entries, old, new, now=self._clock.now()):
-            self._drop(entry.claim.metadata.uid)
-
     def _find_settling(self, claim: PersistentVolumeClaim) -> None:
         """Reserve a volume that was already new when this process first saw it, after a restart."""
         volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is None or claim.metadata.uid in self.entries or not claim.selected_node:
             return
-        entry = settling_since(claim, volume, now=self._clock.now(), wall=self._clock.wall())
-        if entry is not None:
+        if (entry := settling_since(claim, volume, now=self._clock.now(), wall=self._clock.wall())) is not None:
             self._enter(entry)
 
     def _where_made(self, entry: Reservation) -> NodeSet:
         """Return the selected node if it can use the volume; else, after a change of that node, all nodes that can."""
-        selected = self._node(entry.node_name)
+        selected = self._nodes.by_name((entry.node_name,))
         if entry.volume is None or self._volumes.get_api(entry.volume.key) is None:
             return selected
         usable = self._volumes.where(entry.volume.key).nodes
         return selected & usable or usable
-
-    def _node(self, name: str) -> NodeSet:
-        """Return the set of this node alone; empty if there is no such node."""
-        slot = self._nodes.slot(name)
-        return EMPTY if slot is None else 1 << slot
 
     # -- stranded ------------------------------------------------------------------------------------------------------
 
@@ -563,16 +547,12 @@ class CapacityReservations:
                 for together in self.together.sets(entry.claim.key):
                     if together not in seen_sets:
                         seen_sets.add(together)
-                        near += [sibling.wanted for sibling in self._waiting_in(together)]
+                        claims = filter(None, map(self._claims.get, together.keys))
+                        siblings = filter(None, (self.entries.get(claim.metadata.uid) for claim in claims))
+                        near += [sibling.wanted for sibling in siblings if sibling.wanted]
             todo += [other for other in dict.fromkeys(near) if other not in seen]
             seen.update(near)
         return found
-
-    def _waiting_in(self, together: ClaimSet) -> Iterator[Reservation]:
-        for key in together.keys:
-            claim = self._claims.get(key)
-            if claim is not None and (entry := self.entries.get(claim.metadata.uid)) is not None and entry.wanted:
-                yield entry
 
     def _hold(self, stranded: dict[str, Reservation]) -> None:
         """Reserve storage for the pods whose stranded claims all fit, the oldest claim first, and for no other pod.

@@ -26,8 +26,6 @@ class ClaimSet:
 class ClaimsTogether:
     """The sets of claims that pods use together, with the number of pods for each set."""
 
-    __slots__ = ("by_claim", "by_keys")
-
     def __init__(self) -> None:
         self.by_keys: dict[tuple[str, ...], ClaimSet] = {}
         self.by_claim: dict[str, dict[ClaimSet, None]] = {}
@@ -94,8 +92,6 @@ class ClaimsTogether:
 
 class PendingUsers:
     """The pods without a node, of any scheduler, that use each claim. Idempotent."""
-
-    __slots__ = ("by_claim",)
 
     def __init__(self) -> None:
         self.by_claim: dict[str, dict[str, None]] = {}

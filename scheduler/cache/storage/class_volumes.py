@@ -218,7 +218,7 @@ class ClassVolumes(ChangeLog[int]):
         Of volumes of equal size that any claim could have in place of each other, a claim always gets the same one, and
         different claims preferably get different ones.
         """
-        size = claim.request.nano if claim.request is not None else 0
+        size = claim.size_nano
         best: tuple[int, str, int] | None = None
         among: list[tuple[int, str, int]] = []
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
@@ -355,22 +355,6 @@ class FittingVolumes:
 
     Call `catch_up` before reading.
     """
-
-    __slots__ = (
-        "_bytes_of_groups",
-        "_changed_groups",
-        "_class_volumes",
-        "_counted",
-        "_kinds",
-        "_position",
-        "_requirements",
-        "_seen",
-        "_size",
-        "_smallest_bytes",
-        "_threshold",
-        "counts",
-        "nodes",
-    )
 
     def __init__(self, class_volumes: ClassVolumes, requirements: VolumeRequirements, size: int) -> None:
         self._class_volumes = class_volumes

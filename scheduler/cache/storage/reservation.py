@@ -1,4 +1,4 @@
-"""One reservation of storage, its states, and figures about many of them (docs/spec/volumes.md §12.1 B-1).
+"""One reservation of storage, and its states (docs/spec/volumes.md §12.1 B-1).
 
 A reservation is for one claim, in one of three states:
 
@@ -18,7 +18,6 @@ from typing import Final
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.storage_v1 import PROVISIONED_BY, PersistentVolume, PersistentVolumeClaim
-from scheduler.cache.storage.capacity import Capacities
 from scheduler.cache.storage.capacity_pools import CapacityPool
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -77,13 +76,6 @@ def is_reserving(entry: Reservation) -> bool:
     return not entry.is_over and entry.is_counted and (entry.state is not STRANDED or entry.pool is not None)
 
 
-def is_newer(version: str, than: str) -> bool:
-    """Return whether an object was written after another one; False for versions that are not numbers."""
-    # Versions are opaque to clients in general. The comparison is only a hint here: without numbers, the reservation
-    # lasts until its time is over.
-    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
-
-
 def included(entries: Iterable[Reservation], old: CapacityPool, new: CapacityPool, *, now: float) -> list[Reservation]:
     """Return the settling reservations of a pool whose volumes its written object includes."""
     shrunk = old.capacity - new.capacity
@@ -115,9 +107,8 @@ def settling_since(
     # The clocks of the server and of this machine differ, so that a new volume may come from the future.
     if not -SETTLE_S < age_s < SETTLE_S:
         return None
-    size, since = claim.request.value if claim.request is not None else 0, now - max(age_s, 0.0)
-    until, node_name = since + SETTLE_S, claim.selected_node or ""
-    return Reservation(claim, EMPTY, node_name, size, SETTLING, since, until, volume=volume)
+    since, node_name = now - max(age_s, 0.0), claim.selected_node or ""
+    return Reservation(claim, EMPTY, node_name, claim.size_bytes, SETTLING, since, since + SETTLE_S, volume=volume)
 
 
 def oldest_claim(keys: Iterable[str], by_key: Mapping[str, Reservation]) -> tuple[str, tuple[str, ...]]:
@@ -125,30 +116,6 @@ def oldest_claim(keys: Iterable[str], by_key: Mapping[str, Reservation]) -> tupl
     all_keys = tuple(keys)
     claims = (by_key[key].claim for key in all_keys if key in by_key)
     return min(claim.metadata.creation_timestamp or "" for claim in claims), all_keys
-
-
-def oldest_s(entries: Iterable[Reservation], now: float) -> dict[str, float]:
-    """Return by state the age of the oldest entry in seconds; 0 if there is none."""
-    since = dict.fromkeys((FLYING, SETTLING, STRANDED), now)
-    for entry in entries:
-        since[entry.state] = min(since[entry.state], entry.since)
-    return {state: now - at for state, at in since.items()}
-
-
-def reserved_bytes(entries: Iterable[Reservation]) -> int:
-    return sum(entry.size for entry in entries if is_reserving(entry))
-
-
-def drift_bytes(by_pool: Mapping[str, Mapping[str, Reservation]], capacities: Capacities) -> int:
-    """Return the difference between the bytes in flight of the pools and of these entries. O(pools + in flight)."""
-    # The two sides are maintained by different code. A difference means that storage is refused, or promised twice,
-    # until the self-audit corrects it.
-    booked = {key: sum(entry.size for entry in entries.values()) for key, entries in by_pool.items()}
-    drift = sum(size for key, size in booked.items() if capacities.pool(key) is None)
-    for pool in capacities:
-        sharing = (booked.get(other.key, 0) for other in capacities.sharing_with(pool))
-        drift += abs(pool.in_flight - booked.get(pool.key, 0) - sum(sharing))
-    return drift
 
 
 def drop_from(index: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:

@@ -70,11 +70,6 @@ class _ClosedBeforeAnswerError(LostError):
 class _Connection(asyncio.Protocol):
     """One connection. The event loop calls it, and so does the parser, with the parts of an answer."""
 
-    __slots__ = (
-        "_answer", "_body", "_client", "_head", "_head_size_bytes", "_is_kept", "_parser", "_transport", "is_open",
-        "server", "unused_since_s",
-    )  # fmt: skip
-
     def __init__(self, client: Http1Client, server: _Server) -> None:
         self.server = server
         self._client = client

@@ -263,10 +263,6 @@ class ApiWriter(Sender):
         body = _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
         return self._claims.decode(await self.send_once("PATCH", path, body, MERGE))
 
-    async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
-        """Remove the selected node. Precondition: no write since `claim`."""
-        return await self.select_node(claim, None)
-
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
         raw = await self.read(_volume_path(name))

@@ -3,8 +3,7 @@
 The server applies a patch to a claim's JSON, which has no spaces and escapes `<`. Parameters with another spelling,
 such as that of Python's JSON encoder, change thereby, and they are immutable. In protobuf they are bytes, read and
 written unchanged. A message is a list of fields here, so that all other bytes stay. Kubernetes wraps an object into
-four bytes and a message with its type. Field numbers are those of k8s.io/api/resource, equal in v1, v1beta2 and
-v1beta1.
+four bytes and a message with its type. Field numbers are those of k8s.io/api/resource, equal in v1 and v1beta2.
 """
 
 from __future__ import annotations

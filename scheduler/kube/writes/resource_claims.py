@@ -6,7 +6,7 @@ because of the parameters, a read and a PUT in protobuf follow (`claim_protobuf`
 
 The server compares the parameters of drivers byte by byte. A strategic merge patch rewrites them and is refused; JSON
 patches and merge patches keep them. A patch that adds to a claim names the uid and the seen resourceVersion, and one
-that removes an item of a list tests the uid and the item. Requests were flat in v1beta1.
+that removes an item of a list tests the uid and the item.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from scheduler.api.resource_v1 import (
     FINALIZER,
     AllocationResult,
     ConsumerReference,
-    DeviceClaim,
     ResourceClaim,
 )
 from scheduler.core import api_json as apijson
@@ -38,8 +37,6 @@ from scheduler.kube.writes import claim_protobuf as claimproto
 from scheduler.kube.writes.base import Sender, as_seen, the_same
 
 _Operation: TypeAlias = dict[str, object]
-_FLAT: Final = "v1beta1"
-"""The version in which requests have no `exactly`."""
 
 
 def _hook(value: Any) -> str:
@@ -90,7 +87,7 @@ def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -
                 "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
-            "spec": {"devices": _claimed(claim.spec.devices, version)},
+            "spec": {"devices": claim.spec.devices},
         }
     )
 
@@ -109,14 +106,6 @@ def _removing(claim: ResourceClaim, path: str, tested: str, value: str) -> bytes
 
 def _add(path: str, value: object) -> _Operation:
     return {"op": "add", "path": path, "value": value}
-
-
-def _claimed(devices: DeviceClaim, version: str) -> Mapping[str, object] | DeviceClaim:
-    if version != _FLAT:
-        return devices
-    replace = msgspec.structs.replace
-    requests = [each if each.exactly is None else replace(each.exactly, name=each.name) for each in devices.requests]
-    return {"requests": requests, "constraints": devices.constraints, "config": devices.config}
 
 
 NEWEST: Final = "v1"
@@ -191,7 +180,7 @@ class ResourceClaimWrites:
         version = self._claims_version()
         body = extended_claim(claim, pod, version, name=name)
         answer = await self._sender.send_once("POST", _collection(pod.metadata.namespace, version), body)
-        return self._decoder.decode(answer, version)
+        return self._decoder.decode(answer)
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
         """Remove the finalizer, then the claim. Precondition of both: it is this claim; otherwise nothing is done.
@@ -223,24 +212,22 @@ class ResourceClaimWrites:
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
-        version = self._claims_version()
-        raw = await self._sender.read(f"{_collection(namespace, version)}/{name}")
-        return self._decoder.decode(raw, version) if raw is not None else None
+        raw = await self._sender.read(f"{_collection(namespace, self._claims_version())}/{name}")
+        return self._decoder.decode(raw) if raw is not None else None
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
         """Return the claim at this resourceVersion, by a list of one; None if it did not exist.
 
         Raises `Gone` if the server has compacted its history, which it keeps for some minutes.
         """
-        served = self._claims_version()
         query = {
             "fieldSelector": f"metadata.name={name}",
             "resourceVersion": str(version),
             "resourceVersionMatch": "Exact",
         }
-        raw = await self._sender.list_page(_collection(namespace, served), query)
+        raw = await self._sender.list_page(_collection(namespace, self._claims_version()), query)
         items = apijson.decode(_items, raw).items
-        return self._decoder.decode(bytes(items[0]), served) if items else None
+        return self._decoder.decode(bytes(items[0])) if items else None
 
     async def _exactly(
         self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, subresource: str = ""
@@ -252,8 +239,7 @@ class ResourceClaimWrites:
         """
         if not claimproto.needs_exact_writes(claim):
             raise refused
-        version = self._claims_version()
-        path = self._path(claim, version)
+        path = self._path(claim, self._claims_version())
         envelope = await self._sender.read(path, claimproto.CONTENT_TYPE)
         if envelope is None:
             raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
@@ -264,7 +250,7 @@ class ResourceClaimWrites:
         if seen != (claim.uid, claim.metadata.resource_version):
             raise Conflict(f"claim {claim.key} was written since it was seen")
         answer = await self._sender.send_once("PUT", path + subresource, body, claimproto.CONTENT_TYPE)
-        return self._decoder.decode(answer, version)
+        return self._decoder.decode(answer)
 
     async def _remove(
         self, claim: ResourceClaim, place: _Place, patch: _Patch, change: claimproto.Change, subresource: str = ""
@@ -301,9 +287,8 @@ class ResourceClaimWrites:
     async def _change(
         self, claim: ResourceClaim, body: bytes, content_type: str, subresource: str = ""
     ) -> ResourceClaim | Broken:
-        version = self._claims_version()
-        path = self._path(claim, version) + subresource
-        return self._decoder.decode(await self._sender.send_once("PATCH", path, body, content_type), version)
+        path = self._path(claim, self._claims_version()) + subresource
+        return self._decoder.decode(await self._sender.send_once("PATCH", path, body, content_type))
 
     async def _patch_pod_status(self, pod: Pod, status: Mapping[str, object]) -> None:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"

@@ -189,7 +189,7 @@ class SoftConstraints:
         table = [slack] * len(topology.members)
         for number, count in counts.per_domain.items():
             table[number] = count * weight + slack
-        nameless = topology.number("") if eligible.keyless else None
+        nameless = topology.numbers.get("") if eligible.keyless else None
         if nameless is not None:
             more = sum(count for slot, count in tally.counts.items() if eligible.keyless >> slot & 1)
             table[nameless] = (counts.per_domain.get(nameless, 0) + more) * weight + slack

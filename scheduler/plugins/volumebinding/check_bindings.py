@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.storage.reachability import VolumeReachability
@@ -20,6 +20,8 @@ from scheduler.framework.wait import wait_until
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, NotWritten, StaticStep
 from scheduler.plugins.volumebinding.slow_bindings import MARKS_S, SlowBindingReports
+
+T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 
 POLL_S: Final = 1.0
 PATIENCE_S: Final = 10.0
@@ -165,9 +167,6 @@ def _topics(plan: BindingPlan) -> list[tuple[str, str]]:
     return topics
 
 
-def _is_behind(seen: PersistentVolume | PersistentVolumeClaim, written: object) -> bool:
+def _is_behind(seen: T, written: T | None) -> bool:
     """Return whether the watch has not yet shown the server's answer; versions that are no numbers cannot be behind."""
-    if not isinstance(written, (PersistentVolume, PersistentVolumeClaim)):
-        return False
-    theirs, ours = seen.metadata.resource_version, written.metadata.resource_version
-    return theirs.isdecimal() and ours.isdecimal() and int(theirs) < int(ours)
+    return written is not None and 0 < seen.metadata.version < written.metadata.version

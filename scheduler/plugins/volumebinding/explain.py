@@ -53,7 +53,6 @@ class VolumeMismatches:
 
 def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]:
     """Return counts of the class's volumes and capacity objects in the whole cluster, for one claim."""
-    request = claim.request
     storage_class = volumes.classes.get(claim.storage_class)
     pools = volumes.capacities.of(claim.storage_class)
     limits = [pool.limit for pool in pools.pools.values()] if pools is not None else []
@@ -65,7 +64,7 @@ def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]
     return {
         "claim": claim.key,
         "storageClass": claim.storage_class,
-        "bytes": request.value if request is not None else 0,
+        "bytes": claim.size_bytes,
         "selectedNode": claim.selected_node,
         "volumes": dict(Counter(_verdict(volume, claim) for volume in of_class)),
         "provisioner": storage_class.obj.provisioner if storage_class is not None else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -68,11 +69,11 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
     """
-    spec, requirements, request = volume.spec, requirements_of(claim), claim.request
+    spec, requirements = volume.spec, requirements_of(claim)
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
         return VolumeMismatch.TAKEN
-    if volume.capacity.nano < (request.nano if request is not None else 0):
+    if volume.capacity.nano < claim.size_nano:
         return VolumeMismatch.SIZE
     if (spec.volume_mode or FILESYSTEM) != requirements.volume_mode:
         return VolumeMismatch.MODE
@@ -132,7 +133,7 @@ class VolumeFinder:
         elsewhere = nodes & ~usable  # these nodes have no other reason (§3.2)
         conflict, full = EMPTY, EMPTY
         if usable:
-            matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
+            matched = sorted((c for c in claims.delayed if c.selected_node is None), key=attrgetter("size_nano"))
             missing = self._nodes_without_match(matched, usable, is_entangled=claims.is_entangled)
             with volumes.reservations.without(claim.metadata.uid for claim in claims.delayed):
                 wanted = [(claim, usable) for claim in selected] + list(zip(matched, missing))
@@ -188,7 +189,7 @@ class VolumeFinder:
                 without_match.append(nodes)
             else:
                 queue = queues.setdefault(claim.storage_class, _Queue(class_volumes))
-                without_match.append(nodes & ~queue.served(requirements, _size(claim), alone=is_entangled))
+                without_match.append(nodes & ~queue.served(requirements, claim.size_nano, alone=is_entangled))
         return without_match
 
     def _not_provisioned(
@@ -232,7 +233,7 @@ class VolumeFinder:
                 and self._meant(claim) is None
             ):
                 by_class.setdefault(claim.storage_class, []).append(
-                    class_volumes.fits(requirements_of(claim), _size(claim))
+                    class_volumes.fits(requirements_of(claim), claim.size_nano)
                 )
         for fits in by_class.values():
             few = fits[:_COMPARED]
@@ -300,7 +301,7 @@ class VolumeFinder:
         for failing in self.conflicts(claims, nodes).values() if nodes else ():
             nodes &= ~failing
         resources = [
-            StorageResource(_bytes(claim), self._smallest_volumes(claim), with_volume & nodes)
+            StorageResource(claim.size_bytes, self._smallest_volumes(claim), with_volume & nodes)
             for claim, with_volume in found
             if with_volume & nodes
         ]
@@ -308,7 +309,7 @@ class VolumeFinder:
         requested: dict[str, int] = {}
         for claim in claims.delayed if dynamic else ():
             if self._tracked_size(claim, self._class_of(claim)) is not None:
-                requested[claim.storage_class] = requested.get(claim.storage_class, 0) + _bytes(claim)
+                requested[claim.storage_class] = requested.get(claim.storage_class, 0) + claim.size_bytes
         for storage_class, size_bytes in requested.items():
             pools = self._volumes.capacities.of(storage_class)
             assert pools is not None, "no node takes a volume of a class without pools"
@@ -325,7 +326,7 @@ class VolumeFinder:
             return self._volumes.volumes.where(meant.key).nodes
         class_volumes, requirements = self._volumes.volumes.class_volumes(claim.storage_class), requirements_of(claim)
         _check_selector(claim, requirements)
-        return class_volumes.fits(requirements, _size(claim)).nodes if class_volumes is not None else EMPTY
+        return class_volumes.fits(requirements, claim.size_nano).nodes if class_volumes is not None else EMPTY
 
     def _smallest_volumes(self, claim: PersistentVolumeClaim) -> npt.NDArray[np.int64]:
         """Return by slot the bytes of that volume."""
@@ -334,7 +335,7 @@ class VolumeFinder:
             return np.full(self._nodes.capacity, meant.capacity.value, dtype=np.int64)
         class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
         assert class_volumes is not None
-        return class_volumes.fits(requirements_of(claim), _size(claim)).smallest_bytes()
+        return class_volumes.fits(requirements_of(claim), claim.size_nano).smallest_bytes()
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
@@ -363,7 +364,7 @@ class VolumeFinder:
         static: list[StaticBinding] = []
         taken: set[str] = set()
         wanted = [claim for claim in delayed if claim.selected_node is not None]
-        for claim in sorted((c for c in delayed if c.selected_node is None), key=_size):
+        for claim in sorted((c for c in delayed if c.selected_node is None), key=attrgetter("size_nano")):
             volume = self._match(claim, slot, taken)
             if volume is None:
                 wanted.append(claim)
@@ -397,7 +398,7 @@ class VolumeFinder:
                 if check is None or not check.at(slot, size.value, nano=uneven(size)):
                     return NOT_ENOUGH_SPACE
             drawn.append((claim, check))
-        pools = {name: iter(check.pools_at(slot)) for name, check in checks.items()}
+        pools = {name: iter(check.taken_from.get(slot, ())) for name, check in checks.items()}
         return [
             Provision(claim, next(pools[claim.storage_class]) if check is not None else None) for claim, check in drawn
         ]
@@ -451,16 +452,6 @@ def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSe
         contested |= found & before
         once[claim.storage_class] = before | found
     return contested
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    request = claim.request
-    return request.nano if request is not None else 0
-
-
-def _bytes(claim: PersistentVolumeClaim) -> int:
-    request = claim.request
-    return request.value if request is not None else 0
 
 
 def _check_selector(claim: PersistentVolumeClaim, requirements: VolumeRequirements) -> None:

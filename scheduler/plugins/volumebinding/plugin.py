@@ -167,10 +167,15 @@ class VolumeBinding:
             return ""
         for claim in claims.delayed:
             pools = self._volumes.capacities.of(claim.storage_class)
-            size = claim.request.value if claim.request is not None else 0
             node_pools = pools.at(slot) if pools is not None else ()
-            if any(pool.in_flight for pool in node_pools) and not any(pool.takes(size) for pool in node_pools):
-                return STORAGE_IN_FLIGHT if any(size <= min(pool.limit, pool.capacity) for pool in node_pools) else ""
+            if any(pool.in_flight for pool in node_pools) and not any(
+                pool.takes(claim.size_bytes) for pool in node_pools
+            ):
+                return (
+                    STORAGE_IN_FLIGHT
+                    if any(claim.size_bytes <= min(pool.limit, pool.capacity) for pool in node_pools)
+                    else ""
+                )
         return ""
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scores]:

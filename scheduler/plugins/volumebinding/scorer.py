@@ -64,10 +64,9 @@ def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
     """Return class → requested and capacity. A pool's capacity counts once for all claims that use it."""
     totals: dict[str, tuple[int, int]] = {}
     for binding in volumes.static:
-        request, name = binding.claim.request, binding.volume.spec.storage_class_name
+        name = binding.volume.spec.storage_class_name
         requested, capacity = totals.get(name, (0, 0))
-        own = request.value if request is not None else 0
-        totals[name] = requested + own, capacity + binding.volume.capacity.value
+        totals[name] = requested + binding.claim.size_bytes, capacity + binding.volume.capacity.value
     if volumes.static:
         return totals
     for claim, pool in volumes.dynamic:

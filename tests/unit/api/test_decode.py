@@ -13,7 +13,7 @@ import pytest
 from scheduler.api import core_v1, podinfo, selectors
 from scheduler.api.core_v1 import Affinity, Container, Node, NodeAffinity, Pod, PodSpec, ResourceRequirements
 from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod, from_manifest
-from scheduler.api.meta import GroupAnnotations, PodMetadata
+from scheduler.api.meta import GroupAnnotations, Metadata, PodMetadata
 from scheduler.api.podinfo import host_ports, pod_info, requests_of
 from scheduler.api.quantity import UNREADABLE, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
@@ -99,6 +99,15 @@ def test_whether_a_claim_that_cannot_be_read_has_anything(status: Any, seen: All
 
     assert isinstance(read, Broken)
     assert read.allocation == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("", 0), ("x", 0), ("²", 0), ("9" * 21, 0)],
+    ids=["a number", "none", "a word", "a digit that is no number", "too long"],
+)
+def test_a_version_as_a_number(text: str, number: int) -> None:
+    assert Metadata(resource_version=text).version == number
 
 
 def test_annotations_of_pods_are_not_kept() -> None:

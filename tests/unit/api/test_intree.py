@@ -84,12 +84,6 @@ def terms_of(affinity: VolumeNodeAffinity | None) -> Terms | None:
     pytest.param(EBS, {BETA_ZONE: "z"}, [[(BETA_REGION, "In", "r")]], [[(REGION, "In", "r"), (EBS_KEY, "In", "z")]],
         id="the region is renamed where the zone is a label, too"),
     pytest.param({"portworxVolume": {"volumeID": "p"}}, {ZONE: "z"}, None, None, id="Portworx knows no zones"),
-    pytest.param(VSPHERE, {ZONE: "a__b", REGION: "r"}, None,
-        [[("topology.csi.vmware.com/zone", "In", "a__b"), ("topology.csi.vmware.com/region", "In", "r")]],
-        id="vSphere takes both labels as they are"),
-    pytest.param(VSPHERE, {BETA_REGION: "r1"}, [[(BETA_ZONE, "In", "z")]],
-        [[("topology.csi.vmware.com/zone", "In", "z"), ("topology.csi.vmware.com/region", "In", "r1")]],
-        id="vSphere adds the region to what is renamed"),
 ])  # fmt: skip
 def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms | None, after: Terms | None) -> None:
     given: PersistentVolume = volume(source, labels=labels, terms=terms).typed()
@@ -118,7 +112,6 @@ GCE_ZONES = "projects/UNSPECIFIED/zones"
     pytest.param(GCE, {}, f"{GCE_ZONES}/UNSPECIFIED/disks/d", id="T10 no zone"),
     pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any letter case"),
     pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": None}}, {}, "/d/1", id="no kind is said"),
-    pytest.param(VSPHERE, {}, "[ds] a.vmdk", id="Q-15 vSphere with a storage policy"),
     pytest.param({"cinder": {}}, {}, "", id="an id that is not there is empty"),
 ])  # fmt: skip
 def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) -> None:
@@ -145,7 +138,7 @@ def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) ->
     pytest.param({"azureDisk": {"diskURI": "u", "kind": "Dedicated"}}, {},
         "kind(Dedicated) is not supported in csi migration", id="T12 a dedicated disk"),
     pytest.param({"azureFile": {"shareName": "s", "secretName": "x"}}, {},
-        "could not find a secret namespace in PersistentVolumeSource or ClaimRef", id="a share without a namespace"),
+        'could not find in-tree plugin translation logic for "v"', id="a kind that is never migrated"),
     pytest.param({"hostPath": {"path": "/"}}, {}, 'could not find in-tree plugin translation logic for "v"',
         id="another kind"),
     pytest.param({"cinder": {"volumeID": 5}}, {}, "cinder.volumeID: expected a string, got 5",
@@ -175,49 +168,17 @@ def test_an_id_that_is_no_url(written: str, problem: str) -> None:
     assert f"Invalid disk name ({written})" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param(["ReadOnlyMany", "ReadWriteOnce"], ("ReadWriteOnce",), id="a writer beats readers"),
-        pytest.param(["ReadOnlyMany"], ("ReadOnlyMany",), id="readers alone stay"),
-        pytest.param(["ReadWriteOncePod"], ("ReadWriteOnce",), id="anything else is one writer"),
-    ],
-)
-def test_access_modes_of_a_gce_disk(before: list[str], after: tuple[str, ...]) -> None:
-    """What CSI would refuse becomes what was done with such disks. Of other kinds they stay."""
-    assert after == translate_volume(volume(GCE).modes(*before).typed()).spec.access_modes
-    assert tuple(before) == translate_volume(volume(EBS).modes(*before).typed()).spec.access_modes
-
-
-def share(**source: Any) -> PersistentVolumeBuilder:
-    built: PersistentVolumeBuilder = volume({"azureFile": {"shareName": "s", **source}})
-    return built
-
-
-@pytest.mark.parametrize(("built", "handle"), [
-    pytest.param(share(secretName="x", secretNamespace="ns"), "#x#s#v#ns", id="the secret's own namespace"),
-    pytest.param(share(secretName="azure-storage-account-acc-secret").claimed_by("c", "of-claim"), "#acc#s#v#of-claim",
-        id="the claim's namespace, and the account in the secret's name"),
-    pytest.param(share(secretName="x", secretNamespace="ns").annotation("kubernetes.io/azure-file-resource-group", "g"),
-        "g#x#s#v#ns", id="a resource group"),
+@pytest.mark.parametrize(("source", "expected"), [
+    pytest.param(GCE, ("pd.csi.storage.gke.io", f"{GCE_ZONES}/UNSPECIFIED/disks/d"), id="GCE"),
+    pytest.param({"azureDisk": {"diskURI": "u"}}, ("disk.csi.azure.com", "u"), id="Azure disk"),
+    pytest.param(VSPHERE, ("csi.vsphere.vmware.com", "[ds] a.vmdk"), id="Q-15 vSphere with a storage policy"),
 ])  # fmt: skip
-def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -> None:
-    assert translate_volume(built.typed()).spec.csi == CSISource("file.csi.azure.com", handle)
-
-
-@pytest.mark.parametrize(("source", "namespace", "expected"), [
-    pytest.param(GCE, "ns", ("pd.csi.storage.gke.io", f"{GCE_ZONES}/UNSPECIFIED/disks/d"), id="GCE"),
-    pytest.param({"azureDisk": {"diskURI": "u"}}, "ns", ("disk.csi.azure.com", "u"), id="Azure disk"),
-    pytest.param(VSPHERE, "ns", ("csi.vsphere.vmware.com", "[ds] a.vmdk"), id="Q-15 vSphere with a storage policy"),
-    pytest.param({"azureFile": {"shareName": "s", "secretName": "x"}}, "", ("file.csi.azure.com", "#x#s#data#default"),
-        id="a share of no namespace"),
-])  # fmt: skip
-def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str]) -> None:
+def test_inline(source: dict[str, Any], expected: tuple[str, str]) -> None:
     inline = from_manifest(Volume, {"name": "data", **source})
     kind = kind_of(inline)
 
     assert kind is not None
-    assert expected == (kind.driver, translate_inline(inline, namespace).volume_handle)
+    assert expected == (kind.driver, translate_inline(inline).volume_handle)
 
 
 def test_inline_of_another_kind() -> None:
@@ -225,7 +186,7 @@ def test_inline_of_another_kind() -> None:
 
     assert kind_of(inline) is None
     with pytest.raises(TranslationError, match='could not find in-tree plugin translation logic for "data"'):
-        translate_inline(inline, "ns")
+        translate_inline(inline)
 
 
 def test_which_plugins_there_are() -> None:

@@ -45,7 +45,7 @@ class HeldWriter(ScriptedWriter):
         super().__init__()
         self._hold = hold
 
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         await self._hold.wait()
         return await super().select_node(claim, node_name)
 

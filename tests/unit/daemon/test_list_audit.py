@@ -63,7 +63,7 @@ class Audited:
     def put(self, name: str, version: str, uid: str = "") -> None:
         deltas: list[Delta[Any]] = []
         obj = pod(name, version=version, uid=uid, nodeName="n1")
-        self.reflector.store.set(ObjectDecoder("Pod", Pod).decode(_raw(obj), "v1"), deltas)
+        self.reflector.store.set(ObjectDecoder("Pod", Pod).decode(_raw(obj)), deltas)
 
     def remove(self, name: str) -> None:
         stored = self.reflector.store.get(f"ns/{name}")

@@ -102,9 +102,8 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Discovery and self-check, running."""
     by_path = {"/api/v1": core or serves("pods", "nodes"), "/apis/apps/v1": apps, "/apis/policy/v1": policy}
-    by_path |= {"/apis/storage.k8s.io/v1": storage, "/apis/storage.k8s.io/v1beta1": ABSENT}
-    by_path |= {"/apis/resource.k8s.io/v1": devices}
-    by_path |= {f"/apis/resource.k8s.io/{version}": ABSENT for version in ("v1beta2", "v1beta1")}
+    by_path |= {"/apis/storage.k8s.io/v1": storage}
+    by_path |= {"/apis/resource.k8s.io/v1": devices, "/apis/resource.k8s.io/v1beta2": ABSENT}
     server, clock = Reviewer(by_path=by_path, **answers), VirtualClock()
     discovery = Discovery(server, clock, kinds=kinds)
     check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes)

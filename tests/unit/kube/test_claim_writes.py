@@ -157,7 +157,7 @@ EVERY = [
         ),
     ],
 )
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
 async def test_changes(write, subresource, body, version):
     """The fields that are meant, their preconditions, and nothing else; where the server has claims."""
     bench = Bench(WRITTEN, version=version)
@@ -209,12 +209,8 @@ async def test_everything_of_an_allocation():
 TWO_GPUS = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
 
 
-@pytest.mark.parametrize(("version", "exact"), [
-    pytest.param("v1", {"exactly": TWO_GPUS}, id="v1"),
-    pytest.param("v1beta2", {"exactly": TWO_GPUS}, id="v1beta2"),
-    pytest.param("v1beta1", TWO_GPUS, id="v1beta1: flat"),
-])  # fmt: skip
-async def test_a_claim_for_extended_resources(version, exact):
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+async def test_a_claim_for_extended_resources(version):
     """Named as a server would, owned by the pod, marked, protected; of the source only the requests are copied."""
     asked_for = a_claim("<extended-resources>").request("r", "gpu", count=2).first_available("f", an_option("o", "x"))
     made_from = msgspec.structs.replace(asked_for.typed(), metadata=claim(labels={"a": "b"}).metadata)
@@ -225,7 +221,7 @@ async def test_a_claim_for_extended_resources(version, exact):
     collection = f"/apis/resource.k8s.io/{version}/namespaces/default/resourceclaims"
     assert ("POST", collection, {"fieldManager": "kubestow"}) == (recorded.method, recorded.path, recorded.query)
     option = asked_for.obj()["spec"]["devices"]["requests"][1]["firstAvailable"]
-    requests = [{"name": "r"} | exact, {"name": "f", "firstAvailable": option}]
+    requests = [{"name": "r", "exactly": TWO_GPUS}, {"name": "f", "firstAvailable": option}]
     assert requests == recorded.body.pop("spec")["devices"]["requests"]
     assert recorded.body == {
         "apiVersion": f"resource.k8s.io/{version}",
@@ -519,12 +515,9 @@ async def test_a_write_takes_a_token_and_goes_before_events(write):
     assert transport.recorded[-1].path.endswith("/events")
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
 async def test_reading(version):
-    exact = MANIFEST["spec"]["devices"]["requests"][0]
-    flat = {"name": exact["name"]} | exact["exactly"]
-    spec = {"devices": {"requests": [flat if version == "v1beta1" else exact]}}
-    bench = Bench(raw(MANIFEST | {"spec": spec}), GONE, raw({"metadata": {"name": "x"}, "spec": 3}), version=version)
+    bench = Bench(raw(MANIFEST), GONE, raw({"metadata": {"name": "x"}, "spec": 3}), version=version)
     found = [await bench.writer.device_claims.read_resource_claim("default", "c") for _ in range(3)]
 
     assert [claim(), None, Broken] == [*found[:2], type(found[2])]
@@ -544,12 +537,12 @@ async def test_reading_what_a_claim_was():
 
 
 async def test_the_version_is_read_for_each_write():
-    bench = Bench(WRITTEN, WRITTEN, version="v1beta1")
+    bench = Bench(WRITTEN, WRITTEN, version="v1beta2")
     await bench.writer.device_claims.protect_claim(claim())
     bench.version = "v1"
     await bench.writer.device_claims.protect_claim(claim())
 
-    assert ["v1beta1", "v1"] == [recorded.path.split("/")[3] for recorded in bench.transport.recorded]
+    assert ["v1beta2", "v1"] == [recorded.path.split("/")[3] for recorded in bench.transport.recorded]
 
 
 async def test_every_request_has_its_permission():

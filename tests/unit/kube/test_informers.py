@@ -49,7 +49,8 @@ from tests.unit.kube.scripted import (
 from tests.unit.kube.test_reflector import Mirror
 
 BETA = ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
-GA = ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
+BETA_CLAIMS = ServedKind("/apis/resource.k8s.io/v1beta2/resourceclaims", "v1beta2")
+GA_CLAIMS = ServedKind("/apis/resource.k8s.io/v1/resourceclaims", "v1")
 
 
 CAPACITY_A = a_capacity("a", "s", "1Gi", ns="ns").uid("u-a").resource_version("1").obj()
@@ -112,41 +113,32 @@ async def test_forbidden_is_not_absent() -> None:
 @pytest.mark.parametrize(
     ("ga", "beta", "place"),
     [
-        pytest.param(serves("csistoragecapacities"), ABSENT, GA, id="the better one"),
-        pytest.param(serves("csistoragecapacities"), Unavailable("down"), GA, id="the better one; the lesser is away"),
-        pytest.param(serves("storageclasses"), serves("csistoragecapacities"), BETA, id="the lesser one"),
+        pytest.param(serves("resourceclaims"), ABSENT, GA_CLAIMS, id="the better one"),
+        pytest.param(serves("resourceclaims"), Unavailable("down"), GA_CLAIMS, id="the better one; the lesser is away"),
+        pytest.param(serves("deviceclasses"), serves("resourceclaims"), BETA_CLAIMS, id="the lesser one"),
         pytest.param(ABSENT, ABSENT, None, id="nowhere"),
-        pytest.param(Unavailable("down"), serves("csistoragecapacities"), DiscoveryFailed, id="the better one is away"),
+        pytest.param(Unavailable("down"), serves("resourceclaims"), DiscoveryFailed, id="the better one is away"),
         pytest.param(Forbidden("no", status=403), ABSENT, DiscoveryFailed, id="one is forbidden"),
     ],
 )
 async def test_where_a_kind_is_by_now(ga: Answer, beta: Answer, place: object) -> None:
-    transport = ScriptedTransport(by_path={"/apis/storage.k8s.io/v1": ga, "/apis/storage.k8s.io/v1beta1": beta})
-    discovery = Discovery(transport, LeapingClock(), kinds=[CAPACITY])
+    transport = ScriptedTransport(by_path={"/apis/resource.k8s.io/v1": ga, "/apis/resource.k8s.io/v1beta2": beta})
+    discovery = Discovery(transport, LeapingClock(), kinds=[CLAIM])
 
     if place is DiscoveryFailed:
         with pytest.raises(DiscoveryFailed):
-            await discovery.locate(CAPACITY)
+            await discovery.locate(CLAIM)
     else:
-        assert await discovery.locate(CAPACITY) == place
-        assert discovery.served == ({} if place is None else {"CSIStorageCapacity": place})
+        assert await discovery.locate(CLAIM) == place
+        assert discovery.served == ({} if place is None else {"ResourceClaim": place})
 
 
 @pytest.mark.parametrize(
-    ("version", "versions"),
-    [
-        ("auto", [("storage.k8s.io/v1", "storage.k8s.io/v1beta1")]),
-        ("v1", [("storage.k8s.io/v1",)]),
-        ("v1beta1", [("storage.k8s.io/v1beta1",)]),
-        ("none", []),
-    ],
+    ("version", "kinds"), [("auto", (NODE, CAPACITY)), ("v1", (NODE, CAPACITY)), ("none", (NODE,))]
 )
-def test_the_version_can_be_set(version: str, versions: list[tuple[str, ...]]) -> None:
+def test_capacity_can_be_left_out(version: str, kinds: tuple[KindSpec, ...]) -> None:
     """D1: only capacity objects are meant."""
-    node, *found = with_capacity([NODE, CAPACITY], version)
-
-    assert node == NODE
-    assert [spec.group_versions for spec in found] == versions
+    assert with_capacity([NODE, CAPACITY], version) == kinds
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -164,7 +156,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_one_that_cannot_be_read_names_its_field(kind: str) -> None:
     """It stands in its place in the mirror: tests/unit/kube/test_reflector.py."""
     manifest, field = BAD[kind]
-    read = KINDS[kind].decoder().decode(raw({"metadata": {"name": "b"}} | manifest), "v1")
+    read = KINDS[kind].decoder().decode(raw({"metadata": {"name": "b"}} | manifest))
 
     assert isinstance(read, Broken)
     assert (read.kind, read.key) == (kind, "b")
@@ -384,19 +376,17 @@ def test_replace_compares_content():
     assert 1 == vanished
 
 
-@pytest.mark.parametrize(("new", "believes_version", "is_held"), [
-    pytest.param(pod("a", "1"), False, True, id="the same content at the same version"),
-    pytest.param(pod("a", "1", nodeName="n"), False, False, id="other content at the same version"),
-    pytest.param(pod("a", "1", nodeName="n"), True, True,
-        id="other content at the same version, in another API version"),
-    pytest.param(pod("a", "1", uid="v", nodeName="n"), True, False, id="another uid"),
-    pytest.param(pod("a", "2"), True, False, id="another version"),
-    pytest.param(pod("b", "1"), True, False, id="another name"),
+@pytest.mark.parametrize(("new", "is_held"), [
+    pytest.param(pod("a", "1"), True, id="the same content at the same version"),
+    pytest.param(pod("a", "1", nodeName="n"), False, id="other content at the same version"),
+    pytest.param(pod("a", "1", uid="v", nodeName="n"), False, id="another uid"),
+    pytest.param(pod("a", "2"), False, id="another version"),
+    pytest.param(pod("b", "1"), False, id="another name"),
 ])  # fmt: skip
-def test_held(new, believes_version, is_held):
+def test_held(new, is_held):
     held = pod("a", "1")
 
-    assert (after(held).held(new, believes_version=believes_version) is held) == is_held
+    assert (after(held).held(new) is held) == is_held
 
 
 @pytest.mark.parametrize(
@@ -442,8 +432,7 @@ async def test_a_failing_group_does_not_affect_other_groups_or_choose_an_older_v
         by_path={
             "/api/v1": serves("pods"),
             "/apis/resource.k8s.io/v1": Unavailable("apiservice down", status=503),
-            "/apis/resource.k8s.io/v1beta2": serves("resourceclaims"),
-            "/apis/resource.k8s.io/v1beta1": b"<html>",
+            "/apis/resource.k8s.io/v1beta2": b"<html>",
         }
     )
 
@@ -452,17 +441,17 @@ async def test_a_failing_group_does_not_affect_other_groups_or_choose_an_older_v
 
     assert {"Pod": ServedKind("/api/v1/pods", "v1")} == caught.value.served
     failed = [cause.partition(":")[0] for cause in str(caught.value).split("; ")]
-    assert ["resource.k8s.io/v1", "resource.k8s.io/v1beta1"] == failed
+    assert ["resource.k8s.io/v1", "resource.k8s.io/v1beta2"] == failed
 
 
 async def test_discovery_of_missing_kinds_is_repeated():
     clock = LeapingClock()
     transport = ScriptedTransport(
-        answers=[Unavailable("starting", status=503), ABSENT, ABSENT, ABSENT, serves("resourceclaims"), ABSENT, ABSENT]
+        answers=[Unavailable("starting", status=503), ABSENT, ABSENT, serves("resourceclaims"), ABSENT]
     )
     discovery = Discovery(transport, clock, kinds=[CLAIM])
     found: list[tuple[str, str]] = []
-    transport.answers[1:1] = [Unavailable("starting"), Unavailable("starting")]
+    transport.answers[1:1] = [Unavailable("starting")]
 
     task = asyncio.create_task(discovery.run(lambda spec, served: found.append((spec.name, served.version))))
     await until(lambda: len(clock.slept) == 1)
@@ -478,13 +467,13 @@ async def test_discovery_of_missing_kinds_is_repeated():
     assert not list(discovery.missing)
 
 
-PARTLY = "resource.k8s.io/v1: overloaded; resource.k8s.io/v1beta1, resource.k8s.io/v1beta2: connection refused"
+PARTLY = "resource.k8s.io/v1: overloaded; resource.k8s.io/v1beta2: connection refused"
 
 
 async def test_an_unreachable_server_is_logged_once_a_minute(monkeypatch):
     refused, overloaded = Unavailable("connection refused"), Unavailable("overloaded", status=503)
-    answers: list[bytes | ApiError] = [*[refused] * 36, *[overloaded] * 4, refused, refused]  # three in each round
-    transport = ScriptedTransport(answers=[*answers, serves("resourceclaims"), ABSENT, ABSENT])
+    answers: list[bytes | ApiError] = [*[refused] * 24, *[overloaded] * 3, refused]  # two in each round
+    transport = ScriptedTransport(answers=[*answers, serves("resourceclaims"), ABSENT])
     clock = LeapingClock()
     discovery = Discovery(transport, clock, kinds=[CLAIM], server="https://10.0.0.1:6443")
     with structlog.testing.capture_logs() as said:

@@ -52,7 +52,7 @@ def claim(**metadata: object) -> PersistentVolumeClaim:
 WRITES: Any = [
     pytest.param(lambda writer: writer.prebind_volume(volume(), claim(), marks=True), id="volume"),
     pytest.param(lambda writer: writer.select_node(claim(), "n1"), id="selected node"),
-    pytest.param(lambda writer: writer.clear_selected_node(claim()), id="no selected node"),
+    pytest.param(lambda writer: writer.select_node(claim(), None), id="no selected node"),
 ]
 
 
@@ -64,7 +64,7 @@ WRITES: Any = [
         {"spec": {"claimRef": REF}}, id="U3 not marked: the user chose the claim"),
     pytest.param(lambda w: w.select_node(claim(), "n1"), CLAIM_PATH, {"annotations": {SELECTED: "n1"}}, {},
         id="U6 a node is selected"),
-    pytest.param(lambda w: w.clear_selected_node(claim()), CLAIM_PATH, {"annotations": {SELECTED: None}}, {},
+    pytest.param(lambda w: w.select_node(claim(), None), CLAIM_PATH, {"annotations": {SELECTED: None}}, {},
         id="no node is selected: null removes"),
 ])  # fmt: skip
 async def test_changes(write, path, annotations, rest):

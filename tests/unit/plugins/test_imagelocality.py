@@ -122,7 +122,7 @@ steps = st.tuples(
 
 def slow(seen: Cluster, pod: PodInfo) -> dict[str, int]:
     """Upstream's formula, node by node; every name has one size per cluster, that of the index."""
-    nodes, images = seen.nodes, seen.nodes.images
+    nodes, images = seen.nodes, seen.nodes.images.states
     names = [full_name(c.image) for c in (*pod.pod.spec.init_containers, *pod.pod.spec.containers)]
     out = {}
     for slot in nodeset.each(nodes.present):

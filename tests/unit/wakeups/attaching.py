@@ -162,7 +162,7 @@ class LongWay:
         kind = intree.kind_of(volume)
         if kind is None or kind.plugin not in intree.MIGRATABLE:
             return None
-        source = intree.translate_inline(volume, pod.pod.metadata.namespace)
+        source = intree.translate_inline(volume)
         return source.driver, source.volume_handle
 
     def _of_claim(self, claim: PersistentVolumeClaim, *, has_csi_node: bool) -> tuple[str, str] | None:

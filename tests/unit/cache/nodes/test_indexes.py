@@ -272,16 +272,16 @@ def test_only_what_changed_is_news() -> None:
     nodes = Nodes()
     nodes.set_node(having("n1", APP))
     nodes.set_node(having("n2", APP))
-    state = nodes.images.get("app:1")
+    state = nodes.images.states.get("app:1")
     nodes.set_node(having("n1", APP))
     nodes.set_node(having("n1", {"names": ["other:1"], "sizeBytes": 3}, APP))
     nodes.remove_node("n3")
 
-    assert state is nodes.images.get("app:1")
+    assert state is nodes.images.states.get("app:1")
 
     nodes.set_node(having("n3", APP))
 
-    assert state is not nodes.images.get("app:1")
+    assert state is not nodes.images.states.get("app:1")
 
 
 @pytest.mark.parametrize(

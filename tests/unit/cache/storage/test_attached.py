@@ -117,7 +117,7 @@ def test_more_nodes_than_there_were_slots() -> None:
     full = read(world).over(EBS, 1) & world.cluster.nodes.present
 
     assert len(world.cluster.nodes) - 1 == full.bit_count()
-    assert world.cluster.nodes.present == read(world).users(CSISource(EBS, "v0"))
+    assert world.cluster.nodes.present == read(world).by_pods.nodes(CSISource(EBS, "v0"))
 
 
 def test_changed_counts_and_limits_are_in_the_change_log() -> None:

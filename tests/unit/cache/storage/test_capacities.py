@@ -131,7 +131,7 @@ class World:
             assert [key is not None for key in literal] == [bool(taken[at] >> slot & 1) for at in asked]
             one = CapacityCheck(pools, together=together)
             takes = [one.at(slot, size) for size in sizes]
-            placed = iter(one.pools_at(slot))
+            placed = iter(one.taken_from.get(slot, ()))
             assert literal == [next(placed).key if is_taken else None for is_taken in takes]
 
     def compare_all(self, sizes: Sequence[int]) -> None:

@@ -78,7 +78,7 @@ class VolumeServer(ScriptedWriter):
             await self.write_hold.wait()
         return await super().prebind_volume(volume, claim, marks=marks)
 
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         if self.write_hold is not None:
             await self.write_hold.wait()
         return await super().select_node(claim, node_name)

@@ -15,7 +15,7 @@ from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Query
 from simulator.apiserver import ApiServer, Fault
-from simulator.apiserver.resources import LIKE_1_32, LIKE_1_36_WITH_BETAS
+from simulator.apiserver.resources import LIKE_1_33, LIKE_1_36_WITH_BETAS
 from simulator.builders.claims import a_claim
 from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
@@ -224,7 +224,7 @@ async def test_a_list_continues_after_a_compaction(monkeypatch: pytest.MonkeyPat
     ("served", "version"),
     [
         pytest.param(LIKE_1_36_WITH_BETAS, "resource.k8s.io/v1", id="the best version"),
-        pytest.param(LIKE_1_32, "resource.k8s.io/v1beta1", id="of an older server"),
+        pytest.param(LIKE_1_33, "resource.k8s.io/v1beta2", id="of an older server"),
     ],
 )
 async def test_items_of_lists_get_kind_and_apiversion(served: tuple[str, ...], version: str) -> None:
