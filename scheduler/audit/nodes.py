@@ -115,7 +115,7 @@ class NodeChecks:
             stored = node.status.images if node is not None else ()
             found.differs("images", images.on.get(slot, ()), stored)
             for name, size_bytes in sizes_of(stored).items():
-                if (state := images.states.get(name)) is not None and state.nodes == 1 << slot:
+                if (state := images.states.get(name)) is not None and state.few == (slot,):
                     found.differs(f"size of image {name}", state.size_bytes, size_bytes)
             if found:
                 heal()

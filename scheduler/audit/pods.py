@@ -35,7 +35,7 @@ class PodChecks:
     def checks(self) -> dict[str, Check]:
         """Return index → check. Pods by node come first, because the other checks read them."""
         nodes, multiset = self._nodes, self._multiset
-        population, terms = nodes.population, nodes.pod_terms
+        held, of_any_ip, population, terms = nodes.ports.held, nodes.ports.of_any_ip, nodes.population, nodes.pod_terms
         fill_classes, fill_terms = self._filled(population.clear, population.add), self._filled(terms.clear, terms.add)
         fill_disks = self._filled(nodes.disk_users.clear, nodes.disk_users.add)
         fill_claims = self._filled(nodes.claim_users.clear, nodes.claim_users.add)
@@ -44,8 +44,9 @@ class PodChecks:
             "requests": lambda: by_key(
                 range(nodes.capacity), self._about, nodes.requests, self._requests, nodes.apply_again
             ),
-            "host-ports": multiset(
-                "port", nodes.ports, lambda pod: ((p.protocol, p.port, p.ip) for p in pod.host_ports)
+            "host-ports": multiset("port", held, lambda pod: ((p.protocol, p.port, p.ip) for p in pod.host_ports)),
+            "host-ports-of-any-ip": multiset(
+                "port", of_any_ip, lambda pod: ((p.protocol, p.port) for p in pod.host_ports)
             ),
             "priorities": multiset("priority", nodes.priorities, lambda pod: (pod.priority,)),
             "disks": multiset("disk", nodes.disk_users.users, disks_of, fill_disks),

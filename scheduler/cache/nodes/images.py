@@ -6,10 +6,15 @@ node is left, its own size counts; upstream has the same result after that node'
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from scheduler.api.core_v1 import ContainerImage
-from scheduler.core.nodeset import NodeSet
+from scheduler.core import nodeset
+from scheduler.core.nodeset import EMPTY, NodeSet
+
+_FEW: Final = 16
 
 
 class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -19,7 +24,30 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
     """
 
     size_bytes: int
-    nodes: NodeSet
+    few: tuple[int, ...] = ()
+    """The slots if they are few, as for most images: a node set costs memory for all slots."""
+    many: NodeSet = EMPTY
+
+    @property
+    def nodes(self) -> NodeSet:
+        return self.many or nodeset.of(self.few)
+
+    def joined(self, slot: int) -> ImageState:
+        """Return the state with one more node."""
+        if self.many:
+            return ImageState(self.size_bytes, many=self.many | 1 << slot)
+        few = (*self.few, slot)
+        if len(few) <= _FEW:
+            return ImageState(self.size_bytes, few)
+        return ImageState(self.size_bytes, many=nodeset.of(few))
+
+    def without(self, slot: int) -> ImageState:
+        if not self.many:
+            return ImageState(self.size_bytes, tuple([other for other in self.few if other != slot]))
+        many = self.many ^ 1 << slot
+        if many.bit_count() > _FEW:
+            return ImageState(self.size_bytes, many=many)
+        return ImageState(self.size_bytes, tuple(nodeset.each(many)))
 
 
 class ImageIndex:
@@ -46,24 +74,26 @@ class ImageIndex:
             self.on.pop(slot, None)
         if before == images:
             return
-        had, has, bit = sizes_of(before), sizes_of(images), 1 << slot
+        had, has = sizes_of(before), sizes_of(images)
         for name in had.keys() - has.keys():
             self._leave(slot, name)
         for name, size_bytes in has.items():
             state = self.states.get(name)
-            if state is None or (state.nodes == bit and state.size_bytes != size_bytes):
-                self.states[name] = ImageState(size_bytes, bit)
+            if state is None or (state.few == (slot,) and state.size_bytes != size_bytes):
+                self.states[name] = ImageState(size_bytes, (slot,))
             elif name not in had:
-                self.states[name] = ImageState(state.size_bytes, state.nodes | bit)
+                self.states[name] = state.joined(slot)
 
     def _leave(self, slot: int, name: str) -> None:
-        state = self.states.pop(name)
-        nodes, size_bytes = state.nodes & ~(1 << slot), state.size_bytes
-        if nodes.bit_count() == 1:
-            images = self.on[nodes.bit_length() - 1]
+        state = self.states[name].without(slot)
+        if len(state.few) == 1:
+            images = self.on[state.few[0]]
             size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))
-        if nodes:
-            self.states[name] = ImageState(size_bytes, nodes)
+            self.states[name] = ImageState(size_bytes, state.few)
+        elif state.few or state.many:
+            self.states[name] = state
+        else:
+            del self.states[name]
 
 
 def sizes_of(images: tuple[ContainerImage, ...]) -> dict[str, int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -43,23 +42,37 @@ class Priorities(NodeMultiset[int]):
         return found
 
 
-class PortIndex(NodeMultiset[tuple[str, int, str]]):
-    """Protocol, host port and IP → the nodes with pods that hold it. Two pods on one node may hold the same after an over-commit.
+@dataclass(slots=True, eq=False)
+class PortIndex:
+    """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go HostPortInfo
     """
 
-    def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
-        """Return the nodes where a wanted port is taken: 0.0.0.0 conflicts with every IP of the same protocol and port.
+    held: NodeMultiset[tuple[str, int, str]] = field(default_factory=NodeMultiset)
+    of_any_ip: NodeMultiset[tuple[str, int]] = field(default_factory=NodeMultiset)
+    """The same without the IP."""
 
-        O(wanted ports), for 0.0.0.0 times the different ports that are held.
-        """
+    def add(self, slot: int, ports: Iterable[HostPort]) -> None:
+        for port in ports:
+            self.held.add(slot, (port.protocol, port.port, port.ip))
+            self.of_any_ip.add(slot, (port.protocol, port.port))
+
+    def remove(self, slot: int, ports: Iterable[HostPort]) -> None:
+        """Undo `add`."""
+        for port in ports:
+            self.held.remove(slot, (port.protocol, port.port, port.ip))
+            self.of_any_ip.remove(slot, (port.protocol, port.port))
+
+    def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
+        """Return the nodes where a wanted port is taken: 0.0.0.0 conflicts with every IP of the same protocol and port."""
         conflicting = EMPTY
         for port in wanted:
-            number = port.protocol, port.port
-            ips = [held[2] for held in self if held[:2] == number] if port.ip == ANY_IP else (port.ip, ANY_IP)
-            for ip in ips:
-                conflicting |= self.nodes((*number, ip))
+            if port.ip == ANY_IP:
+                conflicting |= self.of_any_ip.nodes((port.protocol, port.port))
+            else:
+                for ip in (port.ip, ANY_IP):
+                    conflicting |= self.held.nodes((port.protocol, port.port, ip))
         return conflicting
 
 
@@ -111,11 +124,6 @@ class ResourceRows:
         return self.without_row.get(resource, {}).get(slot, 0)
 
 
-_counted: Final = attrgetter(
-    *("requests", "non_zero_milli_cpu", "non_zero_memory_bytes", "host_ports", "pod.metadata.labels", "priority"),
-    *("placement_shape", "claims", "disks", "exclusive_disks"),
-)
-"""What the columns and indexes have of a pod."""
 PODS: Final = "pods"
 CPU_ROW: Final = 0
 MEMORY_ROW: Final = 1
@@ -284,8 +292,8 @@ class Nodes(ChangeLog[int]):
         slot = self._slot_for(name)
         self._pods[slot][info.uid] = info
         self._count(slot, info, 1)
-        for port in info.host_ports:
-            self.ports.add(slot, (port.protocol, port.port, port.ip))
+        if info.host_ports:
+            self.ports.add(slot, info.host_ports)
         self.population.add(slot, info)
         self.priorities.add(slot, info.priority)
         if info.claims:
@@ -305,8 +313,8 @@ class Nodes(ChangeLog[int]):
         if info is None or slot is None:
             return None
         self._count(slot, info, -1)
-        for port in info.host_ports:
-            self.ports.remove(slot, (port.protocol, port.port, port.ip))
+        if info.host_ports:
+            self.ports.remove(slot, info.host_ports)
         self.population.remove(slot, info)
         self.priorities.remove(slot, info.priority)
         if info.claims:
@@ -324,11 +332,19 @@ class Nodes(ChangeLog[int]):
         """Replace the object of a pod without a change of columns; return False if the columns would change."""
         slot = self._slots.get(name)
         old = self._pods[slot].get(info.uid) if slot is not None else None
-        # Of some of these fields the API server forbids a change; the indexes rely on it.
-        if slot is None or old is None or _counted(old) != _counted(info):
+        if slot is None or old is None or old.requests != info.requests or old.host_ports != info.host_ports:
+            return False
+        if (old.non_zero_milli_cpu, old.non_zero_memory_bytes) != (info.non_zero_milli_cpu, info.non_zero_memory_bytes):
+            return False
+        # the API server forbids this change, and the indexes rely on it
+        if old.placement_shape != info.placement_shape:
+            return False
+        if (old.claims, old.disks, old.exclusive_disks) != (info.claims, info.disks, info.exclusive_disks):  # as above
             return False
         before, after = old.pod.metadata, info.pod.metadata
-        if (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
+        if before.labels != after.labels or (before.deletion_timestamp is None) != (after.deletion_timestamp is None):
+            return False
+        if old.priority != info.priority:
             return False
         if old.pod.status.start_time != info.pod.status.start_time:
             self.stamps[slot] += 1

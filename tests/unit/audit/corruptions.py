@@ -180,16 +180,16 @@ CORRUPTIONS: Final = [
         lambda h: nodes(h).taints.update(dict.fromkeys(nodes(h).taints, 5)),
     ),
     Corruption(
-        "images", "a node lacks an image", _set(lambda h: nodes(h).images.states, "img", ImageState(1000, 0b11))
+        "images", "a node lacks an image", _set(lambda h: nodes(h).images.states, "img", ImageState(1000, (0, 1)))
     ),
     Corruption(
         "images",
         "an image is on a node too many",
-        _set(lambda h: nodes(h).images.states, "img-1", ImageState(1000, 0b11)),
+        _set(lambda h: nodes(h).images.states, "img-1", ImageState(1000, (0, 1))),
     ),
-    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images.states, "old", ImageState(1, 0b10))),
+    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images.states, "old", ImageState(1, (1,)))),
     Corruption(
-        "images", "an image has the wrong size", _set(lambda h: nodes(h).images.states, "img-1", ImageState(1, 0b1))
+        "images", "an image has the wrong size", _set(lambda h: nodes(h).images.states, "img-1", ImageState(1, (0,)))
     ),
     Corruption("images", "the images of a node are those of no heartbeat", _pop(lambda h: nodes(h).images.on, 1)),
     Corruption("topologies", "a node is in another zone", _set(lambda h: nodes(h).topologies.of("zone").domain, 0, 1)),
@@ -213,8 +213,9 @@ CORRUPTIONS: Final = [
     Corruption("requests", "a node counts one pod too many", _set(lambda h: nodes(h).pod_count, 0, 3)),
     Corruption("requests", "a request without an offer is lost", lambda h: nodes(h).rows.without_row.clear()),
     Corruption("requests", "a request without an offer has no pod", _strange_row),
-    Corruption("host-ports", "a held port is free", lambda h: nodes(h).ports.remove(0, ("TCP", 80, "0.0.0.0"))),
-    Corruption("host-ports", "a free port is held", lambda h: nodes(h).ports.add(1, ("TCP", 80, "0.0.0.0"))),
+    Corruption("host-ports", "a held port is free", lambda h: nodes(h).ports.held.remove(0, ("TCP", 80, "0.0.0.0"))),
+    Corruption("host-ports", "a free port is held", lambda h: nodes(h).ports.held.add(1, ("TCP", 80, "0.0.0.0"))),
+    Corruption("host-ports-of-any-ip", "a port is held twice", lambda h: nodes(h).ports.of_any_ip.add(0, ("TCP", 80))),
     Corruption("priorities", "a priority counts one pod too many", lambda h: nodes(h).priorities.add(0, 5)),
     Corruption("priorities", "a priority counts one pod too few", lambda h: nodes(h).priorities.remove(0, 5)),
     Corruption(

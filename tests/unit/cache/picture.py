@@ -31,7 +31,8 @@ def picture(seen: Cluster) -> dict[str, Any]:
             for key, values in nodes.labels._values.items()
             for value, slots in values.items()
         },
-        "ports": _held(nodes, nodes.ports),
+        "ports": _held(nodes, nodes.ports.held),
+        "ports of any ip": _held(nodes, nodes.ports.of_any_ip),
         "disks": _held(nodes, nodes.disk_conflicts),
         "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population.classes.items()},
         "namespaces": {name: len(pods) for name, pods in nodes.population._by_namespace.items()},

@@ -128,7 +128,7 @@ def columns(seen: Cluster) -> dict[str, Any]:
             port
             for pod in seen.pods()
             for port in pod.host_ports
-            if nodes.ports.count(slot, (port.protocol, port.port, port.ip))
+            if nodes.ports.held.count(slot, (port.protocol, port.port, port.ip))
         }
         actual[name] = {
             "pods": set(nodes.pods(slot)),
