@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -106,8 +105,6 @@ REFRESH_S: Final = 300.0
 """Shortest time between two writes of a series."""
 IDLE_S: Final = 360.0
 """A series without repetition for this time is closed; the next occurrence is a new Event."""
-PATIENCE_S: Final = 5.0
-"""An Event gives way to bindings for this time after it was recorded."""
 _TIDY_S: Final = 30.0
 _SERIES: Final = 10_000
 
@@ -138,7 +135,6 @@ class _Series:
     happened_s: float
     last_s: float
     written_at: float
-    """Before the first write, when it was recorded."""
     seen_at: float
     count: int = 1
     written_count: int = 0
@@ -304,15 +300,9 @@ class EventRecorder:
             else:
                 return
         try:
-            body = self._body(series, namespace, count)
-            await self.writer.create_event(namespace, body, partial(self._gives_way, series))
+            await self.writer.create_event(namespace, self._body(series, namespace, count))
         except Conflict:  # an earlier try succeeded although its answer was lost
             return
-
-    def _gives_way(self, series: _Series) -> bool:
-        """Return whether bindings go first: while it is new, and the queue is not half full, so that no Event is lost."""
-        is_new = self.clock.now() < series.written_at + PATIENCE_S
-        return is_new and self._queue.qsize() * 2 < self.limit
 
     def _failed(self, series: _Series, error: ApiError) -> None:
         self.stats.failed += 1

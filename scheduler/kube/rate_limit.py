@@ -3,9 +3,8 @@
 `Throttle` is a token bucket for `clientConnection.qps` and `burst` that serves bindings first. There is one per
 daemon, and every write and Event takes a token, and so does each page of the self-audit. Watches and lists of informers are
 not counted: there are few, and a delayed relist costs more than it saves. `RequestsInFlight` lets Events give way to
-bindings and evictions. An API server has the same processors for both: with the Events of a burst written after its
-bindings, the last pod of the burst starts about a fifth earlier. An Event waits some seconds at most, and from then on one
-Event is in flight at a time, so Events proceed however long the burst lasts.
+bindings and evictions: during a burst only one Event is in flight, so Events still proceed. Holding back all Events until
+the end of the burst was tried, and made no burst faster: most of them come after it already.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, TypeAlias
 
 from scheduler.core.clock import Clock
@@ -103,18 +102,12 @@ class Throttle:
 
 BUSY: Final = 8
 """Requests in flight that count as a burst."""
-CALM_S: Final = 0.25
-"""A burst has ended when for this time no such number was in flight: between two groups it is not over."""
 
 
 class RequestsInFlight:
-    """The requests of one writer, and whether they are a burst."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._urgent = 0
         self._events = 0
-        self._busy_until = clock.now()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @contextlib.contextmanager
@@ -124,21 +117,14 @@ class RequestsInFlight:
         try:
             yield
         finally:
-            if self._urgent >= BUSY:
-                self._busy_until = self._clock.now() + CALM_S
             self._urgent -= 1
             if self._waiting and self._urgent < BUSY:
                 while self._waiting:
                     self._wake()
 
     @contextlib.asynccontextmanager
-    async def event(self, gives_way: Callable[[], bool]) -> AsyncIterator[None]:
-        """Count an Event. During a burst, wait while it gives way, and then while another Event is in flight.
-
-        Cancelling leaves the line.
-        """
-        while gives_way() and (rest_s := self._burst_s()) > 0:
-            await self._clock.sleep(rest_s)
+    async def event(self) -> AsyncIterator[None]:
+        """Count an Event. During a burst, wait while another Event is in flight. Cancelling leaves the line."""
         while self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
@@ -149,10 +135,6 @@ class RequestsInFlight:
         finally:
             self._events -= 1
             self._wake()
-
-    def _burst_s(self) -> float:
-        """Return how long the burst lasts at least."""
-        return CALM_S if self._urgent >= BUSY else self._busy_until - self._clock.now()
 
     def _wake(self) -> None:
         while self._waiting:

@@ -31,7 +31,7 @@ from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, MERGE, STRATEGIC_MERGE, Method, Transport, as_it_is
-from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen, never
+from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.resource_claims import NEWEST, ResourceClaimWrites
 
 MESSAGE_LENGTH: Final = 256
@@ -298,12 +298,9 @@ class ApiWriter(Sender):
         raw = await self._transport.get(f"/api/v1/namespaces/{metadata.namespace}/events", query=query)
         return last_reported(raw, provisioner=provisioner, besides=besides)
 
-    async def create_event(self, namespace: str, body: bytes, gives_way: Callable[[], bool] = never) -> None:
-        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it exists already.
-
-        While `gives_way` returns True, it waits for the end of a burst of bindings.
-        """
-        async with self._requests_in_flight.event(gives_way):
+    async def create_event(self, namespace: str, body: bytes) -> None:
+        """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it exists already."""
+        async with self._requests_in_flight.event():
             await self._send_when_free("POST", _events_path(namespace), body, JSON)
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:

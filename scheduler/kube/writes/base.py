@@ -38,11 +38,6 @@ def always() -> bool:
     return True
 
 
-def never() -> bool:
-    """Return False: such a request gives way to no other."""
-    return False
-
-
 class Sender:
     """Base of all writers.
 
@@ -57,7 +52,7 @@ class Sender:
         self._throttle = throttle
         self._clock = clock
         self.may_write = may_write
-        self._requests_in_flight = RequestsInFlight(clock)
+        self._requests_in_flight = RequestsInFlight()
 
     async def read(self, path: str, accept: str = JSON) -> bytes | None:
         """Read from the server's storage instead of its cache; None if the object is gone."""

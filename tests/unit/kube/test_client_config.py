@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -11,8 +10,7 @@ from scheduler.core.errors import ApiError, Unauthorized
 from scheduler.kube import client_config
 from scheduler.kube.client_config import Settings, proxy_for
 from scheduler.kube.http.shared_session import SharedSession
-from scheduler.kube.rate_limit import BUSY, CALM_S, RequestsInFlight, Throttle
-from scheduler.kube.writes.base import always, never
+from scheduler.kube.rate_limit import BUSY, RequestsInFlight, Throttle
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 
@@ -267,13 +265,12 @@ async def turn() -> None:
 class Wire:
     """Requests in flight, and events that want to be sent."""
 
-    def __init__(self, bindings: int, events: int, gives_way: Callable[[], bool]) -> None:
-        self.clock = VirtualClock()
-        self.requests = RequestsInFlight(self.clock)
+    def __init__(self, bindings: int, events: int) -> None:
+        self.requests = RequestsInFlight()
         self.urgent = [self.requests.urgent() for _ in range(bindings)]
         for each in self.urgent:
             each.__enter__()
-        self.in_flight = [self.requests.event(gives_way) for _ in range(events)]
+        self.in_flight = [self.requests.event() for _ in range(events)]
         self.events = [asyncio.ensure_future(each.__aenter__()) for each in self.in_flight]
 
     @property
@@ -281,8 +278,8 @@ class Wire:
         return sum(event.done() for event in self.events)
 
 
-async def wire(*, bindings: int = BUSY, events: int = 3, gives_way: Callable[[], bool] = never) -> Wire:
-    made = Wire(bindings, events, gives_way)
+async def wire(*, bindings: int = BUSY, events: int = 3) -> Wire:
+    made = Wire(bindings, events)
     await turn()
     return made
 
@@ -317,31 +314,6 @@ async def test_the_end_of_a_burst_lets_all_in():
     await turn()
 
     assert 5 == full.entered
-
-
-async def test_events_that_give_way_wait_for_the_end_of_a_burst():
-    """Also for the time between two waves of bindings."""
-    full = await wire(gives_way=always)
-    await full.clock.advance(60.0)
-    entered = [full.entered]
-    for binding in full.urgent:
-        binding.__exit__(None, None, None)
-    await full.clock.advance(CALM_S * 0.9)
-    entered.append(full.entered)
-    await full.clock.advance(CALM_S * 0.2)
-
-    assert [0, 0, 3] == [*entered, full.entered]
-
-
-async def test_events_that_no_longer_give_way_follow_one_another():
-    gives_way = [True]
-    full = await wire(gives_way=lambda: gives_way[0])
-    gives_way[0] = False
-    await full.clock.advance(CALM_S)
-
-    assert 1 == full.entered
-    for event in full.events:
-        event.cancel()
 
 
 async def test_one_that_gives_up_does_not_take_the_turn_with_it():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -15,10 +15,9 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.kube import events as recorder
-from scheduler.kube.events import PATIENCE_S, EventRecorder
+from scheduler.kube.events import EventRecorder
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import MESSAGE_LENGTH, ApiWriter, last_reported
-from scheduler.kube.writes.base import never
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, RecordedRequest, ScriptedTransport
@@ -107,40 +106,6 @@ async def test_a_repetition_is_counted_and_written_back_after_minutes():
     assert 1 == len(bench.notes)
     assert [30] == bench.counts
     assert f"{EVENTS}/{bench.recorded[0].body['metadata']['name']}" == bench.recorded[1].path
-
-
-class BusyWriter(ApiWriter):
-    """A burst that never ends: an Event is sent once it no longer gives way."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(ScriptedTransport(), Throttle(clock, qps=-1), clock)
-        self.clock = clock
-        self.sent: list[float] = []
-
-    async def create_event(self, namespace: str, body: bytes, gives_way: Callable[[], bool] = never) -> None:
-        while gives_way():
-            await self.clock.sleep(0.1)
-        self.sent.append(self.clock.now())
-
-
-@pytest.mark.parametrize(
-    ("recorded", "sent_after_s"),
-    [
-        pytest.param(4, [PATIENCE_S] * 4, id="bindings go first for some seconds"),
-        pytest.param(8, [0, 0, 0, *[PATIENCE_S] * 5], id="a half full queue is emptied"),
-    ],
-)
-async def test_events_of_a_burst(recorded, sent_after_s):
-    """Two are taken from the queue of ten at a time."""
-    bench = Bench(limit=10)
-    bench.recorder.writer = writer = BusyWriter(bench.clock)
-    begin = bench.clock.now()
-    for number in range(recorded):
-        bench.failed(name=f"p{number}")
-    async with bench.running():
-        await bench.clock.advance(PATIENCE_S + 1)
-
-    assert [pytest.approx(begin + after, abs=0.2) for after in sent_after_s] == writer.sent
 
 
 async def test_another_note_is_a_new_event():
