@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from scheduler.config.schema import INT32_MAX, INT64_MAX, option, spelled
-from scheduler.core.feature_gates import BINDING_GATES, FILTER_TIMEOUT
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 KUBE_SCHEDULER_V1: Final = "kubescheduler.config.k8s.io/v1"
 KUBESTOW_V1ALPHA1: Final = "kubestow.dev/v1alpha1"
@@ -144,7 +144,7 @@ class DynamicResourcesArgs:
         600.0,
         least=1.0,
         why="must be at least 1 second",
-        gates=BINDING_GATES,
+        gates=frozenset({BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}),
         gates_off="DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled",
     )
 

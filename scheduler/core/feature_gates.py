@@ -27,8 +27,6 @@ TAINT_RULES: Final = "DRADeviceTaintRules"
 CONSUMABLE: Final = "DRAConsumableCapacity"
 BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 CLAIM_DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
-BINDING_GATES: Final = frozenset({BINDING_CONDITIONS, CLAIM_DEVICE_STATUS})
-"""The gates that binding conditions of devices need: drivers report them in the status of the claim."""
 EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"

@@ -15,7 +15,6 @@ from scheduler.api.resource_v1 import DeviceToleration
 from scheduler.cache.devices import pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
-from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
 from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimBinder
 from scheduler.plugins.dra.extended_resources import _share
 from scheduler.plugins.dra.structured import allocation_result as result, error_nodes as checking, node_devices
@@ -231,11 +230,8 @@ def _configured(*sources: str) -> Callable[..., Any]:
     return configuration
 
 
-def _without_gate(gate: str) -> Mapping[str, Any]:
-    def made(*given: Any, gates: frozenset[str], **more: Any) -> Any:
-        return node_devices.NodeDevices(*given, gates=gates - {gate}, **more)
-
-    return {f"{_STRUCTURED}.node_verdicts.NodeDevices": made}
+def _in_force(**rules: bool) -> Mapping[str, Any]:
+    return {f"{_DRA}.plugin.AllocatorFeatures.of": classmethod(lambda cls, _, **ours: cls(**rules, **ours))}
 
 
 def _borrowing_nothing(at: int, container: Any, resource: str, *, reusable: object = ()) -> Any:
@@ -375,8 +371,8 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_DRA}.scoring._of_picked": lambda *_: 8, f"{_DRA}.scoring._of_allocated": lambda _: 0},
         ("DeviceAlternatives",),
     ),
-    "partitions are not known": Mutation(_without_gate(PARTITIONABLE), ("DeviceCounters",)),
-    "shares are not known": Mutation(_without_gate(CONSUMABLE), ("DeviceCapacities",)),
+    "partitions are not known": Mutation(_in_force(partitionable=False), ("DeviceCounters",)),
+    "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
     **{
         name: Mutation({place: instead}, (group,))
         for group, mutations in _BY_GROUP.items()

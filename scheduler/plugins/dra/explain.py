@@ -23,12 +23,11 @@ from scheduler.api.resource_v1 import DeviceId, bare_name
 from scheduler.cache.devices.node_kinds import NodeKind, usable
 from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
-from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Values
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData, SelectorFault
 
 _log = structlog.get_logger(__name__)
@@ -57,10 +56,10 @@ class _Tally:
 
 
 class DeviceExplanations:
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, rules: AllocatorFeatures) -> None:
         self._devices = handle.cluster.devices
         self._recorder = handle.recorder
-        self._gates = handle.feature_gates
+        self._rules = rules
         self._scheduler_name = handle.scheduler_name
         self._warned = LogOnce(_REMEMBERED)
 
@@ -148,7 +147,7 @@ class DeviceExplanations:
         return next(filter(None, texts), "")
 
     def _node_devices(self, slot: int) -> NodeDevices:
-        return NodeDevices(self._devices.on_nodes, slot, self._devices.use, gates=self._gates)
+        return NodeDevices(self._devices.on_nodes, slot, self._devices.use, rules=self._rules)
 
     def _kinds(self, nodes: NodeSet) -> Iterator[tuple[NodeKind, NodeDevices, int]]:
         """Yield each kind of these nodes with the devices of one of them, and their number."""
@@ -230,7 +229,7 @@ class DeviceExplanations:
         self, claim: ClaimToAllocate, request_data: RequestData, node_devices: NodeDevices, number: int
     ) -> str:
         each = node_devices.devices[number]
-        if not node_devices.has_binding_conditions and each.device.binding_conditions:
+        if not node_devices.rules.binding and each.device.binding_conditions:
             return "binding conditions"
         selected = request_data.selectors.of(each.kind) if request_data.selectors is not None else False
         # A device counts under its first reason. The order follows the search, so that the counts add up to the
@@ -247,7 +246,7 @@ class DeviceExplanations:
             return _TAINT
         if not self._is_drawable(node_devices, number):
             return "counters"
-        if CONSUMABLE in node_devices.gates and not node_devices.fits(request_data, number, {}):
+        if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
             return "capacity"
         constraints = [constraint for constraint in claim.constraints if request_data.is_under(constraint)]
         lacking = [con.attribute for con in constraints if con.values(each.kind) is None]

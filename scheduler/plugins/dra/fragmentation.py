@@ -37,7 +37,7 @@ from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import NodeSet, Slots
 from scheduler.framework.interface import Scores
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
 PODS_MAX: Final = 1024
@@ -143,11 +143,11 @@ class _Column:
 class NodeFragmentation:
     """The fragmentation of all nodes, updated per changed node. Single owner: the scheduling loop."""
 
-    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, use: AllocationState, gates: frozenset[str]) -> None:
+    def __init__(self, nodes: Nodes, on_nodes: DeviceNodes, use: AllocationState, rules: AllocatorFeatures) -> None:
         self._nodes = nodes
         self._on_nodes = on_nodes
         self._use = use
-        self._gates = gates
+        self._rules = rules
         self._pods = TypicalPods()
         self._typical: _Typical | None = None
         self._units: dict[int, _Units] = {}
@@ -247,7 +247,7 @@ class NodeFragmentation:
         return found
 
     def _new_units(self, slot: int) -> _Units:
-        devices = NodeDevices(self._on_nodes, slot, self._use, gates=self._gates)
+        devices = NodeDevices(self._on_nodes, slot, self._use, rules=self._rules)
         own = {view.key for view in self._on_nodes.own_pools(slot)}
         numbers: dict[tuple[int, int | str], list[int]] = {}
         for n, pool in enumerate(devices.pool_of):

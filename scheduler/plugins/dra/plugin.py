@@ -19,7 +19,6 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
-    BINDING_GATES,
     CONSUMABLE,
     FILTER_TIMEOUT,
     NEGATIVE_CONSUMPTION,
@@ -43,6 +42,7 @@ from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, sta
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import (
     CANNOT_ALLOCATE,
     LONGEST_ATTEMPT_S,
@@ -100,27 +100,27 @@ class DynamicResources:
         self._packs = ours.device_scoring != "firstFit"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
-        self._has_binding_conditions = gates >= BINDING_GATES
+        rules = AllocatorFeatures.of(gates, merges_terms=not ours.parity)
+        self._has_binding_conditions = rules.binding
         self._verdicts = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            gates,
-            merges_terms=not ours.parity,
+            rules,
             limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
-        self._error_nodes = ErrorNodes(self._devices.on_nodes, gates)
+        self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
         self._fragmentation: NodeFragmentation | None = None
         if ours.device_scoring == "leastFragmentation":
-            self._fragmentation = NodeFragmentation(self._nodes, self._devices.on_nodes, self._devices.use, gates)
+            self._fragmentation = NodeFragmentation(self._nodes, self._devices.on_nodes, self._devices.use, rules)
         self._preemption = DevicePreemption(handle, self._verdicts, self._pre_filter, self._timed)
         # The event loop schedules one pod at a time. An attempt that searches 5000 unlike nodes would otherwise block
         # all other pods for minutes.
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._explanations = DeviceExplanations(handle)
+        self._explanations = DeviceExplanations(handle, rules)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 

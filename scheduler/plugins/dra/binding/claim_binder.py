@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim, claim_keys
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.core.feature_gates import BINDING_GATES
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
 from scheduler.framework.handle import Handle
 from scheduler.framework.wait import BackgroundWrites
 from scheduler.plugins.dra.binding.binding_conditions import ConditionWaiter
@@ -41,7 +41,7 @@ class ClaimBinder:
         self._cluster = handle.cluster
         self._claims = handle.cluster.devices.claims
         self._is_thorough = not handle.ours.parity
-        self._has_binding_conditions = handle.feature_gates >= BINDING_GATES
+        self._has_binding_conditions = handle.feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         looks_twice = handle.ours.device_double_check == "on"
         conflicts = DeviceConflicts(handle.cluster.devices, runs=self._is_bound) if looks_twice else None
         self._writer = ClaimWriter(handle, conflicts, stamps=self._has_binding_conditions)

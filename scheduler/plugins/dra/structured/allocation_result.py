@@ -21,7 +21,6 @@ from scheduler.api.resource_v1 import (
     DeviceRequestAllocationResult,
 )
 from scheduler.cache.devices.pools import PublishedDevice
-from scheduler.core.feature_gates import CONFIG_FOR_ALL
 from scheduler.plugins.dra.structured.allocator import AllocationError, Picked
 from scheduler.plugins.dra.structured.node_devices import NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, ClaimToAllocate, RequestData
@@ -30,7 +29,7 @@ _TERMS_MAX: Final = 64
 """The largest number of terms in a merged node selector."""
 
 
-def results(  # noqa: PLR0913 (what a result needs)
+def results(
     demand: ClaimsToAllocate,
     picked: Sequence[Picked],
     node_devices: NodeDevices,
@@ -38,12 +37,8 @@ def results(  # noqa: PLR0913 (what a result needs)
     node_name: str,
     names: Sequence[str],
     rng: random.Random,
-    merges_terms: bool = False,
 ) -> tuple[AllocationResult, ...]:
-    """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged.
-
-    `merges_terms`: as in `node_selector`.
-    """
+    """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
     allocations = []
     for c, claim in enumerate(demand.claims):
         picked_for_claim = [each for each in picked if each.claim == c]
@@ -52,12 +47,12 @@ def results(  # noqa: PLR0913 (what a result needs)
         alternatives = {each.request: each.alternative for each in picked_for_claim}
         chosen = [request.alternatives[alternatives.get(r, 0)] for r, request in enumerate(claim.requests)]
         devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in picked_for_claim)
-        config = configuration(claim, chosen, merges=CONFIG_FOR_ALL in node_devices.gates)
+        config = configuration(claim, chosen, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
                 [node_devices.devices[each.number] for each in picked_for_claim],
                 node_name,
-                merges_terms=merges_terms,
+                merges_terms=node_devices.rules.merges_terms,
             )
         except ValueError as error:
             name = names[c].rpartition("/")[2]
@@ -70,7 +65,7 @@ def _result(
     picked: Picked, request_data: RequestData, node_devices: NodeDevices, rng: random.Random
 ) -> DeviceRequestAllocationResult:
     published, spec = node_devices.devices[picked.number], request_data.spec
-    device, binding = published.device, node_devices.has_binding_conditions
+    device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
     # A share needs an id that is unique for its device. Upstream draws a random UUID.
     share = None if amounts is None else str(uuid.UUID(int=rng.getrandbits(128), version=4))

@@ -33,7 +33,6 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, finish
-from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.plugins.dra.structured.bounds import Bounds
 from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, SeenValues
 from scheduler.plugins.dra.structured.error_nodes import (
@@ -408,7 +407,7 @@ class Allocator:
             choice.tried.add(twin)
         # The order of the checks is upstream's: capacity, partitions, counters, taints, constraints. It matters for
         # mode All, where the first check that fails decides between an error and a failure.
-        if CONSUMABLE in node_devices.gates and not choice.must and not node_devices.fits(request_data, number, taking):
+        if node_devices.rules.consumable and not choice.must and not node_devices.fits(request_data, number, taking):
             return None
         if not node_devices.may_draw(number):
             return None
@@ -421,7 +420,7 @@ class Allocator:
             return None
         seen_values = self._constrained(choice, number)
         if seen_values is None or (
-            CONSUMABLE in node_devices.gates and choice.must and not node_devices.fits(request_data, number, taking)
+            node_devices.rules.consumable and choice.must and not node_devices.fits(request_data, number, taking)
         ):
             return None
         return self._book(choice, number, seen_values, shared=shared, draws=draws)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, awaited, submitted
-from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, SeenValues, Values
 from scheduler.plugins.dra.structured.feasibility import (
     Feasibility,
@@ -55,6 +54,8 @@ class Bounds:
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
+        first: dict[Hashable, RequestData] = {}
+        self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
 
     def _mask_of(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""
@@ -68,7 +69,7 @@ class Bounds:
         # Taints and the gate of partitionable devices do not depend on what is taken. They belong into the mask.
         if not node_devices.is_tolerated(request_data, number) or not node_devices.may_draw(number):
             return False
-        return CONSUMABLE not in node_devices.gates or node_devices.fits(request_data, number, {})
+        return not node_devices.rules.consumable or node_devices.fits(request_data, number, {})
 
     # -- what is alike -------------------------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ class Bounds:
         node_devices, demand = self._node_devices, self._demand
         selected = tuple(
             (self._masks[request_data] >> number & 1, number in node_devices.faults(request_data))
-            for _, _, request_data in demand.request_data
+            for request_data in dict.fromkeys(self._alike.values())
         )
         kind = node_devices.kind(number)
         values: tuple[Hashable, ...] = tuple(
@@ -193,7 +194,7 @@ class Bounds:
         return tuple(
             _Want(
                 request_data,
-                self._masks[request_data],
+                self._masks[self._alike[request_data]],
                 len(self._lists[id(request_data)]) if request_data.is_all else request_data.spec.count,
             )
             for request_data in self._demand.claims[c].requests[r].alternatives
@@ -277,6 +278,13 @@ class Bounds:
         # Each value can be used once, so values take the place of devices in Hall's condition.
         by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.needed) for need in needs]
         return allowed_devices if can_match(by_value) else 0
+
+
+def _likeness_of(request_data: RequestData) -> Hashable:
+    """Return a key that is equal for requests that can have the same devices."""
+    capacity = request_data.spec.capacity
+    amounts = frozenset(capacity.requests.items()) if capacity is not None else None
+    return request_data.selectors, request_data.spec.tolerations, amounts
 
 
 def _values_of(key: tuple[AllocationConstraint, DeviceKind]) -> Values | None:

@@ -17,17 +17,10 @@ from scheduler.cache.devices.pools import PoolState, PoolView
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
-from scheduler.core.feature_gates import (
-    BAD_POOL_REJECTS_NODE,
-    CONSUMABLE,
-    ERROR_NAMES_DEVICE,
-    LIMIT_NAMES_REQUEST,
-    UNSUPPORTED_VALUES,
-)
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.structured.constraints import is_unsupported
 from scheduler.plugins.dra.structured.feasibility import bits
-from scheduler.plugins.dra.structured.node_devices import CapacityFault, NodeDevices, amounts_of
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, CapacityFault, NodeDevices, amounts_of
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
     RequestAlternatives,
@@ -69,7 +62,7 @@ def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[s
             if request.problem:
                 raise AllocationError(request.problem.format(claim=name))
             more = min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
-            if LIMIT_NAMES_REQUEST in node_devices.gates and least + more > RESULTS_MAX:
+            if node_devices.rules.names_request and least + more > RESULTS_MAX:
                 adding = f"adding {more} devices exceeds the claim limit of {RESULTS_MAX}"
                 about = f"claim {name}, request {request.name}"
                 raise AllocationError(f"{about}: {adding}, with {least} already accounted for")
@@ -104,11 +97,11 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
         text = f"{about}: asks for all devices, but resource pool {pool} is currently {what}"
-        raise FailedOnNode(text) if BAD_POOL_REJECTS_NODE in node_devices.gates else AllocationError(text)
+        raise FailedOnNode(text) if node_devices.rules.bad_pool_rejects_node else AllocationError(text)
     found = list(bits(node_devices.selectable(request_data).mask))
     # A device that lacks a requested capacity is not part of "all", but one whose capacity is used up is: then the
     # claim must wait.
-    if CONSUMABLE in node_devices.gates:
+    if node_devices.rules.consumable:
         found = [n for n in found if node_devices.offers(request_data, n)]
     lists[id(request_data)] = found
     return len(found)
@@ -123,7 +116,7 @@ def fault_error(node_devices: NodeDevices, number: int, claim: str, request_data
         about = f"claim {claim}, request {request_data.own_name}"
         return AllocationError(f"{about}: checking capacity for device {device}: {fault.text}")
     owner = f"class {request_data.spec.device_class_name}" if fault.of_class else f"claim {claim}"
-    if ERROR_NAMES_DEVICE not in node_devices.gates or not fault.is_of_device:
+    if not node_devices.rules.names_device or not fault.is_of_device:
         return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
     hint = _GUARD if "no such key:" in fault.text else ""
     return AllocationError(f"{owner}: selector #{fault.at} on device {device}: {fault.text}{hint}")
@@ -188,9 +181,9 @@ class _Tracked:
 class ErrorNodes:
     """The nodes with possible errors of one profile. Single owner: the scheduling loop."""
 
-    def __init__(self, on_nodes: DeviceNodes, gates: frozenset[str]) -> None:
+    def __init__(self, on_nodes: DeviceNodes, rules: AllocatorFeatures) -> None:
         self._on_nodes = on_nodes
-        self._gates = gates
+        self._rules = rules
         self._tracked: BoundedCache[Hashable, _Tracked] = BoundedCache(_TRACKED_MAX)
         self._of_demand: BoundedCache[ClaimsToAllocate, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
 
@@ -247,10 +240,10 @@ class ErrorNodes:
                 # Conditions are shared by all claims with the same selectors; a new claim mostly finds them computed.
                 key = "faults", request_data.selectors
                 yield self._where(key, partial(_with_a_fault, request_data.selectors), above=0)
-            if CONSUMABLE in self._gates and request_data.spec.capacity is not None:
+            if self._rules.consumable and request_data.spec.capacity is not None:
                 requests = request_data.spec.capacity.requests
                 amounts = tuple(sorted((name, amount.nano) for name, amount in requests.items()))
-                count = partial(_with_a_capacity_fault, request_data, self._gates)
+                count = partial(_with_a_capacity_fault, request_data, self._rules)
                 yield self._where(("capacities", amounts), count, above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
@@ -258,11 +251,9 @@ class ErrorNodes:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
             all_of_class = [request_data for request_data in claim.request_data if request_data.is_all]
-            if all_of_class and BAD_POOL_REJECTS_NODE not in self._gates:
+            if all_of_class and not self._rules.bad_pool_rejects_node:
                 yield self._where("bad pools", _bad_pools, above=0)
-            for attribute in (
-                {each.attribute for each in claim.constraints} if UNSUPPORTED_VALUES in self._gates else ()
-            ):
+            for attribute in {each.attribute for each in claim.constraints} if self._rules.strict_values else ():
                 yield self._where(("unsupported", attribute), partial(_with_unsupported, attribute), above=0)
             # a device of a request for all devices that breaks a constraint is an error (§4.7)
             if any(request_data.is_under(each) for request_data in all_of_class for each in claim.constraints):
@@ -295,10 +286,10 @@ def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     return 0
 
 
-def _with_a_capacity_fault(request_data: RequestData, gates: frozenset[str], views: Iterable[PoolView]) -> Work[int]:
+def _with_a_capacity_fault(request_data: RequestData, rules: AllocatorFeatures, views: Iterable[PoolView]) -> Work[int]:
     kinds = dict.fromkeys(each.kind for view in views for each in view.devices if each.device.capacity)
     yield
-    return int(any(isinstance(amounts_of(request_data, kind, gates), CapacityFault) for kind in kinds))
+    return int(any(isinstance(amounts_of(request_data, kind, rules), CapacityFault) for kind in kinds))
 
 
 def _with_unsupported(attribute: str, views: Iterable[PoolView]) -> Work[int]:

@@ -29,16 +29,8 @@ from scheduler.api.resource_v1 import (
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
+from scheduler.core import feature_gates
 from scheduler.core.caching import Computed
-from scheduler.core.feature_gates import (
-    BINDING_GATES,
-    CAPACITY_ERRORS,
-    CONSUMABLE,
-    FRACTIONAL_RANGE,
-    PARTITIONABLE,
-    TAINTS,
-    UNSUPPORTED_VALUES,
-)
 from scheduler.plugins.dra.structured.constraints import is_unsupported
 from scheduler.plugins.dra.structured.requests import RequestData, SelectorFault, Selectors
 
@@ -59,7 +51,7 @@ def consumption(
 ) -> dict[str, int] | None:
     """Return capacity → amount for every capacity of such a device; None if the device cannot serve the request.
 
-    `is_fractional`: the gate DRAFractionalCapacityRange is on. `is_strict`: the change CAPACITY_ERRORS is.
+    `is_fractional`: the gate DRAFractionalCapacityRange is on. `is_strict`: as `AllocatorFeatures.strict_capacity`.
     Raises NotRepresentable.
     """
     requested = _requested(request, kind)
@@ -192,6 +184,49 @@ _PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
+class AllocatorFeatures(msgspec.Struct, frozen=True):
+    """The allocator's rules that are in force: kube-scheduler's feature gates and changes, and one rule of ours."""
+
+    partitionable: bool = True
+    taints: bool = True
+    binding: bool = True
+    consumable: bool = True
+    fractional: bool = False
+    """Whether ranges of capacities are computed in thousandths."""
+    names_request: bool = False
+    """Whether the text for a claim with too many devices names the request."""
+    names_device: bool = False
+    """Whether the text for a selector that fails names the device."""
+    config_for_all: bool = False
+    """Whether a configuration that is for all requests of its claim names none."""
+    bad_pool_rejects_node: bool = False
+    """Whether a request for all devices rejects a node with a bad pool, without ending the attempt."""
+    strict_capacity: bool = False
+    """Whether errors about capacities have full names, and negative requests are refused before they are rounded."""
+    strict_values: bool = False
+    """Whether a constraint ends the attempt at a device whose attribute has an unsupported value."""
+    merges_terms: bool = False
+    """Whether node selectors of several terms are merged; upstream returns an error."""
+
+    @classmethod
+    def of(cls, gates: frozenset[str], *, merges_terms: bool = False) -> AllocatorFeatures:
+        """Return the rules for these feature gates. Binding conditions also need the device status."""
+        return cls(
+            merges_terms=merges_terms,
+            partitionable=feature_gates.PARTITIONABLE in gates,
+            taints=feature_gates.TAINTS in gates,
+            binding=gates >= {feature_gates.BINDING_CONDITIONS, feature_gates.CLAIM_DEVICE_STATUS},
+            consumable=feature_gates.CONSUMABLE in gates,
+            fractional=feature_gates.FRACTIONAL_RANGE in gates,
+            names_request=feature_gates.LIMIT_NAMES_REQUEST in gates,
+            names_device=feature_gates.ERROR_NAMES_DEVICE in gates,
+            config_for_all=feature_gates.CONFIG_FOR_ALL in gates,
+            bad_pool_rejects_node=feature_gates.BAD_POOL_REJECTS_NODE in gates,
+            strict_capacity=feature_gates.CAPACITY_ERRORS in gates,
+            strict_values=feature_gates.UNSUPPORTED_VALUES in gates,
+        )
+
+
 class CapacityFault(msgspec.Struct, frozen=True):
     """A request for a capacity of the device that is no valid amount."""
 
@@ -203,15 +238,16 @@ Amounts: TypeAlias = dict[str, int] | CapacityFault | Literal[False]
 """False: a device lacks a capacity of the request, or its policy does not allow the amount."""
 
 
-def amounts_of(request_data: RequestData, kind: DeviceKind, gates: frozenset[str]) -> Amounts:
+def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeatures) -> Amounts:
     """Return the amounts that the request takes of the capacities of such a device; cached with the kind (§4.9)."""
     # Keyed by the kind of device: a cluster has a thousand devices and few kinds of them.
-    is_fractional, is_strict = FRACTIONAL_RANGE in gates, CAPACITY_ERRORS in gates
-    key = request_data.amounts_key, is_fractional, is_strict
+    key = request_data.amounts_key, rules.fractional, rules.strict_capacity
     found: Amounts | None = kind.memo.get(key)
     if found is None:
         try:
-            amounts = consumption(request_data.spec, kind, is_fractional=is_fractional, is_strict=is_strict)
+            amounts = consumption(
+                request_data.spec, kind, is_fractional=rules.fractional, is_strict=rules.strict_capacity
+            )
             found = False if amounts is None else amounts
         except NotRepresentable as error:
             found = CapacityFault(str(error))
@@ -234,14 +270,13 @@ class NodeDevices:
     """One node's devices for one search."""
 
     def __init__(
-        self, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, gates: frozenset[str], is_for_kind: bool = False
+        self, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, rules: AllocatorFeatures, is_for_kind: bool = False
     ) -> None:
         """Take the pools that the node sees. `is_for_kind`: texts have placeholders for devices, see `placed`."""
         self.slot = slot
         self._is_for_kind = is_for_kind
         self.pools = pools = on_nodes.pools(slot)
-        self.gates = gates
-        self.has_binding_conditions = gates >= BINDING_GATES
+        self.rules = rules
         self._use = use
         self.devices: list[PublishedDevice] = []
         self.pool_of: list[int] = []
@@ -285,7 +320,7 @@ class NodeDevices:
     @cached_property
     def shared(self) -> Mask:
         """Devices that several claims may use at once."""
-        if CONSUMABLE not in self.gates:
+        if not self.rules.consumable:
             return 0
         return sum(1 << n for n, each in enumerate(self.devices) if each.device.allow_multiple_allocations)
 
@@ -348,7 +383,7 @@ class NodeDevices:
         found = CandidateDevices()
         verdicts: dict[DeviceKind, bool | SelectorFault] = {}
         for number, each in enumerate(self.devices):
-            if not self.has_binding_conditions and each.device.binding_conditions:
+            if not self.rules.binding and each.device.binding_conditions:
                 continue
             verdict = verdicts.get(each.kind)
             if verdict is None:
@@ -366,19 +401,19 @@ class NodeDevices:
 
     def _find_faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
         selected = self.selectable(request_data)
-        concerned = self._have_capacity & selected.mask if CONSUMABLE in self.gates else 0
+        concerned = self._have_capacity & selected.mask if self.rules.consumable else 0
         if not concerned:
             return selected.faults
         faults: dict[int, DeviceFault] = dict(selected.faults)
         for number, each in enumerate(self.devices):
             if concerned >> number & 1 and number not in faults:
-                amounts = amounts_of(request_data, each.kind, self.gates)
+                amounts = amounts_of(request_data, each.kind, self.rules)
                 if isinstance(amounts, CapacityFault):
                     faults[number] = amounts
         return faults
 
     def _find_unsupported(self, attribute: str) -> Mask:
-        if UNSUPPORTED_VALUES not in self.gates:
+        if not self.rules.strict_values:
             return 0
         is_one = Computed[DeviceKind, bool](lambda kind: is_unsupported(kind, attribute))
         return sum(1 << number for number, each in enumerate(self.devices) if is_one[each.kind])
@@ -391,7 +426,7 @@ class NodeDevices:
         """Return whether the request tolerates every hard taint of the device; admin access is no exemption (§4.7)."""
         # Taints with PreferNoSchedule do not exist for devices. The effect None is for information only.
         taints = self.devices[number].device.taints
-        if not taints or TAINTS not in self.gates:
+        if not taints or not self.rules.taints:
             return True
         return all(
             taint.effect not in _HARD_EFFECTS or any(tolerates(t, taint) for t in request_data.spec.tolerations)
@@ -400,14 +435,14 @@ class NodeDevices:
 
     def may_draw(self, number: int) -> bool:
         """Return whether the device may be allocated: one that consumes counters needs partitionable devices."""
-        return PARTITIONABLE in self.gates or not self.devices[number].device.consumes_counters
+        return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
     def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
         # Many devices have no capacity, and most requests name no amount. This line spares them the arithmetic.
         if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
-        amounts = amounts_of(request_data, self.devices[number].kind, self.gates)
+        amounts = amounts_of(request_data, self.devices[number].kind, self.rules)
         return amounts if isinstance(amounts, dict) else None
 
     def offers(self, request_data: RequestData, number: int) -> bool:

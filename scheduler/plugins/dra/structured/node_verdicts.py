@@ -26,7 +26,7 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.structured.allocation_result import results
 from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -143,22 +143,17 @@ class NodeVerdicts:
         on_nodes: DeviceNodes,
         use: AllocationState,
         clock: Clock,
-        gates: frozenset[str],
+        rules: AllocatorFeatures,
         *,
-        merges_terms: bool = False,
         limits: SearchLimits = _NO_LIMITS,
         orders: Orders | None = None,
         searched: Callable[[int], None] | None = None,
     ) -> None:
-        """Take the order of candidates (`orders`, None is upstream's) and a callback for the steps of each search.
-
-        `merges_terms`: as in `allocation_result.node_selector`.
-        """
+        """Take the order of candidates (`orders`, None is upstream's) and a callback for the steps of each search."""
         self._on_nodes = on_nodes
         self._use = use
         self._clock = clock
-        self._gates = gates
-        self._merges_terms = merges_terms
+        self._rules = rules
         self.limits: Final = limits
         self._orders = orders
         self._on_search = searched
@@ -346,15 +341,7 @@ class NodeVerdicts:
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         node_devices = self._node_devices(slot, use)
-        return results(
-            demand,
-            verdict.picked,
-            node_devices,
-            node_name=node_name,
-            names=names,
-            rng=rng,
-            merges_terms=self._merges_terms,
-        )
+        return results(demand, verdict.picked, node_devices, node_name=node_name, names=names, rng=rng)
 
     def text_on(self, slot: int, text: str, names: Sequence[str]) -> str:
         """Return a refusal with the names of the claims and of the node's devices."""
@@ -488,7 +475,7 @@ class NodeVerdicts:
 
     def _node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """Return a node's devices, with the current or another use. Texts are about all nodes of its kind."""
-        return NodeDevices(self._on_nodes, slot, self._use if use is None else use, gates=self._gates, is_for_kind=True)
+        return NodeDevices(self._on_nodes, slot, self._use if use is None else use, rules=self._rules, is_for_kind=True)
 
 
 def placeholders(demand: ClaimsToAllocate) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, placeholders
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.examples import examples
@@ -58,8 +58,8 @@ class Caches:
         self.use = AllocationState()
         self.claims = ClaimTracker(self.use)
         self.on_nodes = DeviceNodes(self.nodes, self.use, gates)
-        self.gates = gates
-        self.boards = NodeVerdicts(self.on_nodes, self.use, VirtualClock(), self.gates)
+        self.rules = AllocatorFeatures.of(gates)
+        self.boards = NodeVerdicts(self.on_nodes, self.use, VirtualClock(), self.rules)
         classes = DeviceClasses()
         for name, device_class in Maker(random.Random(0)).classes().items():
             classes.put(name, device_class)
@@ -107,7 +107,7 @@ class Caches:
         return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
 
     def _searched_at(self, demand: ClaimsToAllocate, slot: int) -> str:
-        node_devices = NodeDevices(self.on_nodes, slot, self.use, gates=self.gates)
+        node_devices = NodeDevices(self.on_nodes, slot, self.use, rules=self.rules)
         try:
             picked = Allocator(demand, node_devices, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:

@@ -20,7 +20,7 @@ from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.candidate_order import packing
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.unit.plugins.dra.literal_devices import LiteralDevices
 from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case, newest_case
@@ -60,7 +60,7 @@ class AllocatorSetup:
     def node_devices(self, node: str) -> NodeDevices:
         slot = self.nodes.slot(node)
         assert slot is not None
-        return NodeDevices(self.on_nodes, slot, self.use, gates=self.case.world.gates)
+        return NodeDevices(self.on_nodes, slot, self.use, rules=AllocatorFeatures.of(self.case.world.gates))
 
     def search(self, node: str, *, packed: bool = False) -> Allocator:
         node_devices = self.node_devices(node)

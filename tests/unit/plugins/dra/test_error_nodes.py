@@ -20,6 +20,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
 from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import SelectorFault, Selectors
 from simulator.builders.claims import a_claim, a_result
@@ -253,9 +254,9 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
         text = _literal_error(case, name)
         if text and not _is_deep(setup, name):
             errors[slot] = text
-    gates = case.world.gates
-    error_nodes = ErrorNodes(setup.on_nodes, gates)
-    boards = NodeVerdicts(setup.on_nodes, setup.use, VirtualClock(), gates)
+    rules = AllocatorFeatures.of(case.world.gates)
+    error_nodes = ErrorNodes(setup.on_nodes, rules)
+    boards = NodeVerdicts(setup.on_nodes, setup.use, VirtualClock(), rules)
     nodes = data.draw(
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )

@@ -15,6 +15,7 @@ from scheduler.core.cooperative import answered, finish
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Rejection
 from scheduler.plugins.dra.fragmentation import PODS_MAX, NodeFragmentation, Shape, TypicalPods
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, node, pod
@@ -53,7 +54,8 @@ class Fragmented(World):
 
     def fresh(self) -> NodeFragmentation:
         """Return another one that has evaluated nothing."""
-        return NodeFragmentation(self.cluster.nodes, self.devices.on_nodes, self.devices.use, self.gates)
+        rules = AllocatorFeatures.of(self.gates)
+        return NodeFragmentation(self.cluster.nodes, self.devices.on_nodes, self.devices.use, rules)
 
     def demand(self, claim: ClaimBuilder | None) -> ClaimsToAllocate | None:
         return self.parser.of((claim.typed(),)) if claim is not None else None

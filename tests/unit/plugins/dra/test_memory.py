@@ -22,6 +22,7 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import ExplainPlugin
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser, SelectorFault, Selectors, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
@@ -48,7 +49,7 @@ class Looking:
         for at, name in enumerate(NODES):
             self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
         devices = self.world.devices
-        self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, DEVICE_GATES_ON)
+        self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, AllocatorFeatures())
         self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(claims_for())
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
@@ -108,7 +109,7 @@ def test_demands_that_select_the_same_devices_share_one_memo_entry():
     world, searches = World(nodes=("n1",)), list[int]()
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
-    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), DEVICE_GATES_ON, searched=searches.append)
+    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures(), searched=searches.append)
     demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
@@ -130,7 +131,7 @@ class Puzzle:
         world.show(a_slice("n1", "a").named("c").counters("c", {f"k{at}": "500" for at in range(4)}).of(2))
         self.steps: list[int] = []
         on_nodes = world.devices.on_nodes
-        self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, DEVICE_GATES_ON, searched=self.steps.append)
+        self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, AllocatorFeatures(), searched=self.steps.append)
         sets = SelectorSets(world.devices.selectors.holding)
         self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(claims_for(count=6))
         on_nodes.catch_up()
@@ -187,7 +188,7 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     """Each removed node has a different error text, because the text names its pool."""
     world = World(nodes=())
     devices = world.devices
-    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), DEVICE_GATES_ON)
+    boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures())
     demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(claims_for(every=True))
     texts = []
     for name in ("n1", "n2"):
