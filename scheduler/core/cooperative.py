@@ -82,8 +82,11 @@ def paced(
         work.close()
 
 
-def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
-    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work."""
+def metered(work: Work[T], clock: Clock, spend: Callable[[float], None], *, keeps_open: bool = False) -> Work[T]:
+    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work.
+
+    `keeps_open`: the work stays suspended then, and the caller may go on with it.
+    """
     try:
         while True:
             began = clock.now()
@@ -95,7 +98,8 @@ def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work
             spend(clock.now() - began)
             yield
     finally:
-        work.close()
+        if not keeps_open:
+            work.close()
 
 
 def started(work: Work[T], clock: Clock) -> T | Work[T]:

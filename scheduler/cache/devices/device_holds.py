@@ -124,7 +124,7 @@ class DeviceHolds:
         devices = set(hold.devices)
         for device in hold.devices:
             if (draws := self._on_nodes.draws(PoolKey(device.driver, device.pool))) is not None:
-                devices.update(*(draws.drawers[name] for name, _ in draws.drawn.get(device, ())))
+                devices.update(*(draws.drawers[name] for name in draws.drawn.get(device, ())))
         return frozenset(uid for each in devices for uid in self._use.users(each))
 
     def _basis(self, hold: DeviceHold, pod: PodInfo) -> object:

@@ -33,8 +33,8 @@ _EMPTY_KINDS_MAX: Final = 4096
 _REPLACED_MAX: Final = 64
 """A kind of devices that no node has any more is kept by at most this number of replaced nodes, and one in eight."""
 _BACKLOG_MAX: Final = 8192
-_ANSWERS_MAX: Final = 262_144
-"""The total number of cached results about kinds of nodes, about 100 MB (`Limit`).
+_ANSWERS_MAX: Final = 131_072
+"""The total number of cached results about kinds of nodes; with twice as many, about 100 MB (`Limit`).
 
 Without a limit, every demand would stay cached for every kind.
 """

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
@@ -35,57 +35,83 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.core.nodeset import NodeSet
 
+_NOTHING: Final[object] = object()
+
 
 class Limit:
-    """The limit of any number of memos: at most `size` entries in total. It keeps no memo alive.
+    """The limit of any number of memos: at most twice `size` entries in total. It keeps no memo alive.
 
-    When it is reached, all memos are cleared: this costs new computations, never a wrong result.
+    The last `size` used entries are not evicted.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._count = 0
-        self._memos: WeakSet[Memo] = WeakSet()
+        self._young: WeakSet[Memo] = WeakSet()
+        self._old: WeakSet[Memo] = WeakSet()
 
     def __len__(self) -> int:
-        """Return the number of entries. O(memos)."""
-        return sum(map(len, self._memos))
+        """Return the number of entries. O(memos with entries)."""
+        return sum(map(len, self._young | self._old))
 
-    def add(self, memo: Memo) -> None:
-        """Watch a memo."""
-        self._memos.add(memo)
-
-    def noted(self) -> None:
-        """Count an entry that a memo is about to get. Amortized O(1)."""
+    def noted(self, memo: Memo, *, is_first: bool) -> None:
+        """Count a new entry; `is_first` if it is the first one of this memo in the current generation."""
+        if is_first:
+            self._young.add(memo)
         self._count += 1
-        if self._count > self._size:
-            # Entries of memos that are gone were counted, too.
-            self._count = len(self) + 1
-            if self._count > self._size // 2:
-                for memo in self._memos:
-                    memo.clear()
-                self._count = 1
+        if self._count >= self._size:
+            for each in self._old:
+                each.forget_old()
+            for each in self._young:
+                each.grow_old()
+            self._young, self._old, self._count = WeakSet(), self._young, 0
 
 
-class Memo(dict[Hashable, Any]):
-    """Results about one object, which are not None. They go with the object, or when the limit is reached.
+class Memo:
+    """A map of key → result about one object. Entries go with the object, or when the limit evicts them."""
 
-    Compared by identity.
-    """
-
-    __slots__ = ("__weakref__", "_limit")
-    __hash__ = object.__hash__  # type: ignore[assignment]
-    __eq__ = object.__eq__
+    __slots__ = ("__weakref__", "_limit", "_old", "_young")
 
     def __init__(self, limit: Limit) -> None:
-        super().__init__()
         self._limit = limit
-        limit.add(self)
+        self._young: dict[Hashable, Any] = {}
+        self._old: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, key: Hashable) -> Any:
+        """Return the result; None if there is none."""
+        found = self._young.get(key, _NOTHING)
+        if found is not _NOTHING:
+            return found
+        found = self._old.pop(key, _NOTHING) if self._old else _NOTHING
+        if found is _NOTHING:
+            return None
+        self[key] = found
+        return found
 
     def __setitem__(self, key: Hashable, result: Any) -> None:
-        if key not in self:
-            self._limit.noted()
-        super().__setitem__(key, result)
+        is_first = not self._young
+        is_new = key not in self._young
+        self._young[key] = result
+        if self._old:
+            self._old.pop(key, None)
+        if is_new:
+            self._limit.noted(self, is_first=is_first)
+
+    def clear(self) -> None:
+        self._young.clear()
+        self._old.clear()
+
+    def forget_old(self) -> None:
+        """Drop the entries that were not used in this generation."""
+        self._old = {}
+
+    def grow_old(self) -> None:
+        """Start a new generation; an entry joins it when it is used."""
+        self._old |= self._young
+        self._young = {}
 
 
 class DeviceKind:
@@ -122,7 +148,7 @@ def _amount(value: object) -> tuple[int, int, int, bool]:
 
 
 _numbers: Final = itertools.count()
-_KIND_ANSWERS_MAX: Final = 1_048_576
+_KIND_ANSWERS_MAX: Final = 524_288
 """Limit of the cached results about all kinds together: kinds can be as many as devices."""
 _kind_answers: Final = Limit(_KIND_ANSWERS_MAX)
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
@@ -200,7 +226,7 @@ class Content:
         self.memo = Memo(_answers)
 
 
-_ANSWERS_MAX: Final = 262_144
+_ANSWERS_MAX: Final = 131_072
 _answers: Final = Limit(_ANSWERS_MAX)
 _contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDictionary()
 
@@ -366,6 +392,10 @@ def _unknown_counters(devices: Iterable[PublishedDevice], counters: Counters) ->
     return ""
 
 
+Drawn: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Counter set → counter → amount, in nano units."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CounterUse:
     """Shared capacities and counters of a pool. Devices without any are left out. Amounts are in nano units."""
@@ -373,9 +403,9 @@ class CounterUse:
     capacities: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
     """Capacities of the devices that several claims may share."""
     counters: Counters = field(default_factory=dict)
-    drawn: Mapping[DeviceId, Mapping[tuple[str, str], int]] = field(default_factory=dict)
+    drawn: Mapping[DeviceId, Drawn] = field(default_factory=dict)
     """The counters that a device consumes while it is allocated."""
-    drawers: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
+    drawers: Mapping[str, tuple[DeviceId, ...]] = field(default_factory=dict)
     """Counter set → the devices that consume its counters."""
 
 
@@ -385,23 +415,42 @@ _NO_DRAWS: Final = CounterUse()
 def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bool) -> CounterUse | None:
     """Return the shared capacities and counters; None if the pool is incomplete or invalid."""
     slices = tuple(slices)
-    devices = (device for each in slices for device in each.spec.devices)
+    states = {each.spec.pool for each in slices}
+    if len(states) != 1 or len(slices) != next(iter(states)).resource_slice_count:
+        return None
+    # a slice with counters has no devices (§4.3)
+    with_devices = [each for each in slices if not (partitionable and each.spec.shared_counters)]
+    devices = [device for each in with_devices for device in each.spec.devices]
     if not any(each.allow_multiple_allocations or each.consumes_counters for each in devices):
         return _NO_DRAWS
-    view = gather_pool(key, slices, slices, partitionable=partitionable)
-    if view is None or view.state is not PoolState.GOOD:
+    counters: dict[str, dict[str, int]] = {}
+    if partitionable and _gather_counters(slices, counters):
         return None
-    capacities = {
-        each.id: {name: amount.value.nano for name, amount in each.kind.capacity.items()}
-        for each in view.devices
-        if each.device.allow_multiple_allocations
-    }
-    drawn = {each.id: each.kind.draws for each in view.devices if each.kind.draws and view.counters}
+    if len({each.name for each in devices}) < len(devices):
+        return None
+    capacities: dict[DeviceId, Mapping[str, int]] = {}
+    drawn: dict[DeviceId, Drawn] = {}
     drawers: dict[str, list[DeviceId]] = {}
-    for device, draws in drawn.items():
-        for counter_set in dict.fromkeys(counter_set for counter_set, _ in draws):
-            drawers.setdefault(counter_set, []).append(device)
-    return CounterUse(capacities, view.counters, drawn, drawers)
+    for each in devices:
+        device = DeviceId(key.driver, key.name, each.name)
+        if each.allow_multiple_allocations:
+            capacities[device] = {name: it.value.nano for name, it in by_bare_name(key.driver, each.capacity).items()}
+        if partitionable and each.consumes_counters:
+            own = drawn[device] = _drawn(each)
+            if any(counter not in counters.get(name, ()) for name, amounts in own.items() for counter in amounts):
+                return None
+            for name in own:
+                drawers.setdefault(name, []).append(device)
+    return CounterUse(capacities, counters, drawn, {name: tuple(some) for name, some in drawers.items()})
+
+
+def _drawn(device: Device) -> Drawn:
+    drawn: dict[str, dict[str, int]] = {}
+    for each in device.consumes_counters:
+        own = drawn.setdefault(each.counter_set, {})
+        for name, counter in each.counters.items():
+            own[name] = own.get(name, 0) + counter.value.nano
+    return drawn
 
 
 class TaintRules:

@@ -49,13 +49,19 @@ def test_metered_work_within_its_limit_returns_its_result() -> None:
     assert finish(metered(steps.work(), steps.clock, limit(3))) == "found"
 
 
-def test_a_meter_that_raises_ends_the_work() -> None:
+@pytest.mark.parametrize(
+    "keeps_open", [pytest.param(False, id="and ends it"), pytest.param(True, id="and leaves it suspended")]
+)
+def test_a_meter_that_raises_stops_the_work(keeps_open: bool) -> None:
     steps = Steps()
+    work = steps.work()
 
     with pytest.raises(TimeoutError):
-        finish(metered(steps.work(), steps.clock, limit(1)))
+        finish(metered(work, steps.clock, limit(1), keeps_open=keeps_open))
 
-    assert steps.has_ended
+    assert steps.has_ended is not keeps_open
+    if keeps_open:
+        assert finish(metered(work, steps.clock, limit(3))) == "found"
 
 
 def test_pauses_are_not_counted() -> None:

@@ -129,7 +129,7 @@ class DeviceConflicts:
             users = {each: self._users(each, uid, counts) for each in draws.drawers[of]}
             used = [each for each, others in users.items() if each in own or others]
             for name in names:
-                if sum(draws.drawn[each].get((of, name), 0) for each in used) > draws.counters[of][name]:
+                if sum(draws.drawn[each][of].get(name, 0) for each in used) > draws.counters[of][name]:
                     others = frozenset(other for each in users.values() for other in each)
                     return DeviceConflict(f"counter {name} of set {of} in pool {pool.driver}/{pool.name}", others)
         return None
@@ -140,9 +140,9 @@ class DeviceConflicts:
         for device in sorted(devices):
             pool = PoolKey(device.driver, device.pool)
             draws = self._devices.on_nodes.draws(pool)
-            for (of, name), amount in draws.drawn.get(device, {}).items() if draws is not None else ():
-                if amount > 0:
-                    counters.setdefault((pool, of), {})[name] = None
+            for of, amounts in draws.drawn.get(device, {}).items() if draws is not None else ():
+                names = counters.setdefault((pool, of), {})
+                names.update((name, None) for name, amount in amounts.items() if amount > 0)
         return counters
 
     def _is_drawn_anyway(self, result: DeviceRequestAllocationResult, uid: str) -> bool:

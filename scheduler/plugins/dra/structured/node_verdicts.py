@@ -1,11 +1,13 @@
 """The verdicts on all nodes for the claims of a pod, and the searches that find them (docs/adr/0010).
 
 Nodes with equal devices in equal use are searched once, for all pods with equal claims, and only nodes that changed are
-searched again. A search that takes too long is postponed: Filter lets the node pass, and Verify searches it if it is chosen.
+searched again. A search that takes too long is postponed: Filter lets the node pass, and Verify goes on with the search
+if the node is chosen.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -45,6 +47,8 @@ _AHEAD_S: Final = 0.002
 """A search that takes longer is postponed until Verify, if the node is chosen: some searches take seconds."""
 _KINDS_MAX: Final = 512
 _DEMANDS_MAX: Final = 1024
+_SEARCHED_NODES_MAX: Final = 64
+_SUSPENDED_MAX: Final = 16
 
 Orders: TypeAlias = Callable[[ClaimsToAllocate, NodeDevices], Order]
 
@@ -95,6 +99,14 @@ class _Backoff(NamedTuple):
     limit_s: float = -1.0
     pause_s: float = 0.0
     until: float = 0.0
+
+
+class _Suspended(NamedTuple):
+    """A search that was postponed, and the use of the devices that it has read."""
+
+    work: Work[SearchVerdict]
+    slot: int
+    in_use: Hashable
 
 
 @dataclass(slots=True)
@@ -159,6 +171,10 @@ class NodeVerdicts:
         self._on_search = searched
         self._ahead_s = min(_AHEAD_S, limits.resting_s or _AHEAD_S)
         self._verdicts: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_DEMANDS_MAX)
+        self._by_node: BoundedCache[tuple[ClaimsToAllocate, int], tuple[NodeKind, Hashable, SearchVerdict]]
+        self._by_node = BoundedCache(_SEARCHED_NODES_MAX)
+        """The last results for nodes that see shared pools: these have other numbers on each node."""
+        self._suspended: BoundedCache[tuple[ClaimsToAllocate, NodeKind], _Suspended] = BoundedCache(_SUSPENDED_MAX)
 
     # -- all nodes -----------------------------------------------------------------------------------------------------
 
@@ -243,10 +259,10 @@ class NodeVerdicts:
         nodes: NodeSet,
         limit_s: float | None = None,
     ) -> Work[None]:
-        """Search nodes of one kind."""
+        """Search nodes of one kind; with `limit_s` ahead of Verify, which goes on with a search that took longer."""
         slot = nodes.bit_length() - 1
         try:
-            verdict = yield from self._of_kind(demand, kind, slot, limit_s=limit_s)
+            verdict = yield from self._of_kind(demand, kind, slot, limit_s=limit_s, suspends=limit_s is not None)
         # The node is neither fit nor refused: Filter lets it pass, and only if it is the best node does Verify spend
         # the time.
         except TimedOut:
@@ -359,15 +375,45 @@ class NodeVerdicts:
         use: DeviceUse | None = None,
         *,
         limit_s: float | None = None,
+        suspends: bool = False,
     ) -> Work[SearchVerdict]:
-        """Return the verdict on all nodes of the kind of `slot`, whichever shared pools they see. Raises TimedOut."""
+        """Return the verdict on all nodes of the kind of `slot`, whichever shared pools they see. Raises TimedOut.
+
+        `suspends`: a later call goes on with a search that took too long.
+        """
         verdict = self._cached(demand, kind)
         if verdict is not None:
             return verdict
-        return (yield from self._limited(self._search(demand, kind, slot, use), kind, demand, limit_s))
+        # A search ahead of Verify never goes on with another one: while it backs off it ends before its first step.
+        resumed = None if suspends else self._resumed(demand, kind)
+        search = resumed or self._search(demand, kind, slot, use)
+        try:
+            return (yield from self._limited(search, kind, demand, limit_s, keeps_open=suspends))
+        except TimedOut:
+            # A search that timed out within its step cannot go on: an exception has ended its generator.
+            is_suspended = inspect.getgeneratorstate(search) == inspect.GEN_SUSPENDED
+            if suspends and is_suspended and not kind.visible_pools.views:
+                in_use = self._node_devices(slot).in_use
+                self._suspended.put((demand, kind), _Suspended(search, slot, in_use))
+            raise
+
+    def _resumed(self, demand: ClaimsToAllocate, kind: NodeKind) -> Work[SearchVerdict] | None:
+        """Return the suspended search, unless what it reads has changed."""
+        # The search reads counters when it needs them. If the node has become another kind and returned, it may have
+        # read both states.
+        found = self._suspended.pop((demand, kind))
+        if found is None or self._on_nodes.kind(found.slot) is not kind:
+            return None
+        return found.work if found.in_use == self._node_devices(found.slot).in_use else None
 
     def _limited(
-        self, search: Work[SearchVerdict], kind: NodeKind, key: Hashable, limit_s: float | None
+        self,
+        search: Work[SearchVerdict],
+        kind: NodeKind,
+        key: Hashable,
+        limit_s: float | None,
+        *,
+        keeps_open: bool = False,
     ) -> Work[SearchVerdict]:
         """Run the search; raise TimedOut when it has taken too long without pauses, and at once while it backs off."""
         limit_s = self.limits.resting_s if limit_s is None else limit_s
@@ -388,7 +434,7 @@ class NodeVerdicts:
                 raise TimedOut
 
         try:
-            return (yield from metered(search, self._clock, spend))
+            return (yield from metered(search, self._clock, spend, keeps_open=keeps_open))
         except TimedOut:
             # A search with a small limit must not shorten the back-off of one with a large limit. The same limit that
             # is exceeded again doubles it.
@@ -451,12 +497,12 @@ class NodeVerdicts:
     ) -> Work[SearchVerdict]:
         """Search this node, unless everything that a search reads of it is in the same use as last time."""
         node_devices = self._node_devices(slot, use)
-        key = self, demand, slot
-        # Reserve makes this call again right after `prepare_reserve`. Shared pools have other numbers on each node.
-        in_use, verdict = kind.memo.get(key) or (None, NO_DEVICES)
-        if in_use != node_devices.in_use:
+        cached_kind, in_use, verdict = self._by_node.get((demand, slot)) or (None, None, NO_DEVICES)
+        # Reserve makes this call again right after `prepare_reserve`. Shared pools make it different on each node, so
+        # few nodes are kept.
+        if cached_kind is not kind or in_use != node_devices.in_use:
             verdict = yield from self._allocator(demand, node_devices)
-            kind.memo[key] = node_devices.in_use, verdict
+        self._by_node.put((demand, slot), (kind, node_devices.in_use, verdict))
         return verdict
 
     def _allocator(self, demand: ClaimsToAllocate, node_devices: NodeDevices) -> Work[SearchVerdict]:

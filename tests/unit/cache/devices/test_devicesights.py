@@ -346,7 +346,7 @@ def test_what_a_pool_has_to_share() -> None:
     half, shared = DeviceId("d", "n1", "half"), DeviceId("d", "n1", "m")
     assert {shared: {"memory": 8 * NANO}} == draws.capacities
     assert {"card": {"units": 4 * NANO}} == draws.counters
-    assert ({half: {("card", "units"): 2 * NANO}}, {"card": [half]}) == (draws.drawn, draws.drawers)
+    assert ({half: {"card": {"units": 2 * NANO}}}, {"card": (half,)}) == (draws.drawn, draws.drawers)
 
 
 def test_without_the_rules_of_partitions_nothing_draws() -> None:
@@ -363,7 +363,7 @@ def test_without_the_rules_of_partitions_nothing_draws() -> None:
         pytest.param((), id="it is not there"),
         pytest.param((PARTS,), id="a slice is missing"),
         pytest.param((CARD, PARTS.generation(2)), id="a slice of another generation is still there"),
-        pytest.param((CARD.of(3), PARTS.of(3)), id="one of three slices is missing"),
+        pytest.param((CARD, PARTS.of(3)), id="its slices do not agree how many they are"),
         pytest.param((CARD, PARTS.device(a_device("plain"))), id="two devices of one name"),
         pytest.param((CARD.of(3), PARTS.of(3), CARD.of(3).named("again")), id="two counter sets of one name"),
         pytest.param((a_slice("n1", "d", HALF),), id="a counter set that is not there"),

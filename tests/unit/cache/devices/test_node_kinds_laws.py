@@ -348,19 +348,33 @@ def test_what_is_remembered_is_what_was_said_last(steps: list[tuple[str, int, in
             said[which].clear()
         else:
             assert memos[which].get(asked) in {None, said[which].get(asked)}
-        assert sum(map(len, memos)) == len(limit) <= SIZE
+        assert sum(map(len, memos)) <= len(limit) <= 2 * SIZE
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=SIZE - 1))
-def test_nothing_is_dropped_below_the_limit(entries: list[tuple[int, int]]) -> None:
-    """Half the limit is always kept. Entries of memos that are gone do not count."""
-    limit = Limit(2 * SIZE)
-    memos = [Memo(limit) for _ in range(4)]
-    for which, asked in entries:
-        memos[which][asked] = asked
-        for at in range(4 * SIZE):
-            Memo(limit)[at] = at
-        assert all(memos[one].get(thing) == thing for one, thing in entries[: entries.index((which, asked)) + 1])
+@given(_steps)
+def test_what_was_used_of_late_is_still_known(steps: list[tuple[str, int, int]]) -> None:
+    limit = Limit(SIZE)
+    memos, used = [Memo(limit) for _ in range(4)], list[tuple[int, int]]()
+    for what, which, asked in steps:
+        if what == "set":
+            memos[which][asked] = 1
+        if what == "clear" or memos[which].get(asked) is None:
+            continue
+        used = [each for each in used if each != (which, asked)] + [(which, asked)]
+        for one, thing in used[-SIZE:]:
+            assert memos[one]._young.get(thing) or memos[one]._old.get(thing)
+
+
+def test_answers_of_a_dropped_memo_are_evicted() -> None:
+    limit = Limit(SIZE)
+    gone = Memo(limit)
+    gone["question"] = "answer"
+    other = Memo(limit)
+    for asked in range(3 * SIZE):
+        other[asked] = asked
+
+    assert 0 == len(gone)
+    assert not any(memo is gone for memo in (*limit._young, *limit._old))
 
 
 @settings(max_examples=examples(60))
@@ -375,4 +389,4 @@ def test_verdicts_do_not_depend_on_the_size_of_memos(seed: int, length: int, siz
 
         for demand in caches.demands:
             assert caches.verdicts(demand) == caches.searched(demand)
-        assert len(caches.on_nodes._answers) <= size
+        assert len(caches.on_nodes._answers) <= 2 * size

@@ -23,7 +23,7 @@ from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PA
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import ExplainPlugin
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE, NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser, SelectorFault, Selectors, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, node
@@ -141,19 +141,32 @@ class Puzzle:
 
 
 def test_a_long_search_is_postponed_until_the_node_is_chosen():
-    """The next attempt does not repeat the search, Verify does, and the result is cached."""
+    """The search is suspended, the next attempt does not repeat it, Verify goes on with it, and the result is cached."""
     puzzle = Puzzle(Slow(VirtualClock()))
 
     looks = [finish(puzzle.boards.search_some(puzzle.demand, 1)) for _ in range(2)]
 
     assert [1, 1] == [each.postponed for each in looks]
-    assert len(puzzle.steps) == 1
+    assert not puzzle.steps
     verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
     now = finish(puzzle.boards.search_some(puzzle.demand, 1))
-    assert (verdict.refusal == "", 0, 2) == (bool(now.fit), now.postponed, len(puzzle.steps))
+    assert (verdict.refusal == "", 0, 1) == (bool(now.fit), now.postponed, len(puzzle.steps))
     at_once = Puzzle(VirtualClock())
     finish(at_once.boards.verdict(at_once.demand, 0))
-    assert puzzle.steps[1:] == at_once.steps
+    assert puzzle.steps == at_once.steps
+
+
+def test_a_search_that_was_postponed_starts_again_when_a_device_is_taken() -> None:
+    """It would go on with the counters that it has read."""
+    puzzle = Puzzle(Slow(VirtualClock()))
+    finish(puzzle.boards.search_some(puzzle.demand, 1))
+    everything = [a_result("r", f"a/n1/d{at:02}") for at in range(24)]
+    puzzle.world.show(a_claim("other").request("r", "A", count=24).allocated(*everything))
+
+    verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
+
+    assert verdict.refusal == CANNOT_ALLOCATE
+    assert len(puzzle.steps) == 2
 
 
 def test_a_long_search_is_not_postponed_when_all_verdicts_are_needed():
@@ -307,7 +320,7 @@ def test_the_number_of_cached_results_is_limited(counted: CountedEvaluations) ->
             for kind in counted.kinds:
                 assert counted.of(*expressions).of(kind) == by_the_letter(expressions, kind)
 
-    assert sum(len(kind.memo) for kind in counted.kinds) <= SIZE
+    assert sum(len(kind.memo) for kind in counted.kinds) <= 2 * SIZE
 
 
 def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(counted: CountedEvaluations) -> None:
