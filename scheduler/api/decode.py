@@ -7,7 +7,6 @@ Parameters of drivers are kept as their original bytes.
 
 from __future__ import annotations
 
-import contextlib
 import types
 import typing
 from collections.abc import Callable, Iterator, Sized
@@ -30,7 +29,7 @@ from scheduler.api.core_v1 import (
     ResourceRequirements,
     share,
 )
-from scheduler.api.meta import Frozen, Metadata, PodMetadata
+from scheduler.api.meta import Frozen, Identity, Metadata, PodMetadata
 from scheduler.api.quantity import UNREADABLE, Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.api.storage_v1 import claim_uses
@@ -358,6 +357,11 @@ class _Where(Frozen, frozen=True):
     scheduler_name: Any = ""
 
 
+class _Outline(Frozen, frozen=True):
+    metadata: Metadata = Metadata()
+    spec: _Where | None = None
+
+
 class _Bare(Frozen, frozen=True):
     name: Any = ""
     namespace: Any = ""
@@ -365,9 +369,13 @@ class _Bare(Frozen, frozen=True):
     resource_version: Any = ""
 
 
-class _Outline(Frozen, frozen=True):
+class _Rest(Frozen, frozen=True):
     metadata: _Bare | None = None
-    spec: msgspec.Raw = msgspec.Raw(b"null")
+    spec: Any = None
+
+
+class _Named(Frozen, frozen=True):
+    metadata: Identity = Identity()
 
 
 def _hook(wanted: type, raw: Any) -> Any:
@@ -396,7 +404,8 @@ class ObjectDecoder(Generic[T]):
         self._decoder = msgspec.json.Decoder(typ, dec_hook=_hook)
         self._lenient = msgspec.json.Decoder()
         self._outline = msgspec.json.Decoder(_Outline)
-        self._where = msgspec.json.Decoder(_Where | None)
+        self._rest = msgspec.json.Decoder(_Rest)
+        self._named_only = msgspec.json.Decoder(_Named)
         self._typ = typ
         self._is_pod = typ is Pod
 
@@ -449,20 +458,45 @@ class ObjectDecoder(Generic[T]):
 
     def outline(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
         """Return the readable identity of an unreadable object: name, uid and node."""
-        seen, where = _Outline(), None
-        with contextlib.suppress(msgspec.DecodeError, ValueError):
+        why = why[:_LONGEST_WHY]
+        try:
             seen = apijson.decode(self._outline, raw)
-            where = apijson.decode(self._where, seen.spec)
-        bare, where = msgspec.structs.asdict(seen.metadata or _Bare()), where or _Where()
+            where = seen.spec or _Where()
+            return Broken(
+                kind=self.kind,
+                metadata=seen.metadata,
+                why=why,
+                node_name=_text(where.node_name),
+                scheduler_name=_text(where.scheduler_name),
+                allocation=self._allocation(raw),
+            )
+        except (msgspec.DecodeError, ValueError):
+            return self._barely(raw, why)
+
+    def _barely(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
+        try:
+            rest = apijson.decode(self._rest, raw)
+        except (msgspec.DecodeError, ValueError):
+            return self._named(raw, why)
+        spec = rest.spec if isinstance(rest.spec, dict) else {}
+        bare = msgspec.structs.asdict(rest.metadata or _Bare())
         identity: dict[str, Any] = {field: _text(value) for field, value in bare.items()}
         return Broken(
             kind=self.kind,
             metadata=Metadata(**identity),
-            why=why[:_LONGEST_WHY],
-            node_name=_text(where.node_name),
-            scheduler_name=_text(where.scheduler_name),
+            why=why,
+            node_name=_text(spec.get("nodeName")),
+            scheduler_name=_text(spec.get("schedulerName")),
             allocation=self._allocation(raw),
         )
+
+    def _named(self, raw: bytes | msgspec.Raw, why: str) -> Broken:
+        """Return only the identity, as texts."""
+        try:
+            metadata = apijson.decode(self._named_only, raw).metadata
+        except (msgspec.DecodeError, ValueError):
+            metadata = Identity()
+        return Broken(kind=self.kind, metadata=Metadata(**msgspec.structs.asdict(metadata)), why=why)
 
     def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:
         """Return the allocation, which has the same place in all versions of the API."""
