@@ -16,6 +16,8 @@ FLAT = "v1beta1"
 OLD = pytest.mark.until("1.37")
 """For tests of v1beta1, which 1.38 does not serve (`test_version_v1beta1_of_devices`)."""
 VERSIONS = ("v1", "v1beta2", pytest.param(FLAT, marks=OLD))
+SPOKEN = ("v1", "v1beta2")
+"""Those that Kubestow reads and writes."""
 USER: Object = {"resource": "pods", "name": "p", "uid": "u1"}
 RESULT: Object = {"request": "a", "driver": "d.x", "pool": "p", "device": "d1"}
 STATUS: Object = {"driver": "d.x", "pool": "p", "device": "d1"}

@@ -16,7 +16,7 @@ from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.claims import FIRST, GROUP, SECOND, STATUS, USER, VERSIONS, a_claim, allocation, kept, readable
+from tests.contract.claims import FIRST, GROUP, SECOND, SPOKEN, STATUS, USER, a_claim, allocation, kept, readable
 from tests.contract.conftest import Answer, Api, LosingTransport, Object, pod, refusal, without
 from tests.contract.words import FINALIZER
 
@@ -121,7 +121,7 @@ async def test_a_json_patch_of_lists(api: Api) -> None:
 # -- the product's writes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SPOKEN)
 async def test_the_product_allocates(api: Api, transport: LosingTransport, version: str) -> None:
     path = await a_claim(api)
     writer = speaking(transport, version)
@@ -297,7 +297,7 @@ ASKED = from_manifest(
 )
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SPOKEN)
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
     owner, writer = await a_pod(api), speaking(transport, version)
     made = readable(await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x"))

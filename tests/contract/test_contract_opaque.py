@@ -17,7 +17,7 @@ from scheduler.api.resource_v1 import (
 from scheduler.core.errors import Ambiguous, Conflict
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.claims import FIRST, GROUP, RESULT, SECOND, STATUS, USER, VERSIONS, allocation, exactly, readable
+from tests.contract.claims import FIRST, GROUP, RESULT, SECOND, SPOKEN, STATUS, USER, allocation, exactly, readable
 from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, LosingTransport, Object, problems
 from tests.contract.test_contract_device_writes import speaking
 from tests.contract.words import FINALIZER
@@ -154,7 +154,7 @@ def as_allocated(claim: ResourceClaim) -> AllocationResult:
     return AllocationResult(DeviceAllocationResult(plain.devices.results, (passed_on,)))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", SPOKEN)
 @pytest.mark.parametrize("parameters", [pytest.param(row.values[0], id=row.id) for row in PARAMETERS])
 async def test_the_life_of_a_claim(api: Api, transport: LosingTransport, parameters: str, version: str) -> None:
     path = await a_claim_with(api, parameters)
