@@ -19,7 +19,7 @@ from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWa
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
-from scheduler.cache.nodes.volume_users import disks_of, uses_of
+from scheduler.cache.nodes.volume_users import ClaimUsers, disks_of, uses_of
 from scheduler.cache.pods import TermGroup, TermKind, class_key, pod_terms
 
 T = TypeVar("T", bound=Hashable)
@@ -181,20 +181,23 @@ class PodChecks:
         return heal
 
     def _claims_by_node(self, heal: Callable[[], None]) -> Steps:
-        """Compare the pods of each node that have a claim only as an ephemeral volume."""
-        users = self._nodes.claim_users
+        """Compare the pods of each node that have a claim only as an ephemeral volume. O(pods)."""
+        nodes, users = self._nodes, self._nodes.claim_users
 
-        def stored(use: tuple[int, str]) -> dict[str, object]:
-            slot, key = use
-            return {key: {pod.uid for pod in self._nodes.pods(slot).values() if pod.claims and uses_of(pod).get(key)}}
+        def cached(slot: int) -> dict[str, object]:
+            keys = {use.key for info in nodes.pods(slot).values() for use in info.claims}
+            return {key: users.ephemeral[slot, key] for key in keys if (slot, key) in users.ephemeral}
 
-        yield from by_key(
-            users.everywhere() | users.ephemeral.keys(),
-            lambda use: self._about(use[0]),
-            lambda use: {use[1]: users.ephemeral.get(use, set())},
-            stored,
-            lambda _: heal(),
-        )
+        def stored(slot: int) -> dict[str, object]:
+            alone = ClaimUsers()
+            for info in nodes.pods(slot).values():
+                if info.claims:
+                    alone.add(slot, info)
+            return {key: uids for (_, key), uids in alone.ephemeral.items()}
+
+        yield from by_key(range(nodes.capacity), self._about, cached, stored, lambda _: heal())
+        unused = ([f"{use}" for use in users.ephemeral if not users.users.count(*use)] for _ in "1")
+        yield from faultless("claims", unused, heal)
 
     def _affinity_index(self) -> Steps:
         """Compare the index of terms by label with the terms."""
