@@ -234,6 +234,45 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
         assert await seen(writer, api) == now
 
 
+async def protected_and_empty(writer: ApiWriter, api: Api) -> ResourceClaim:
+    """Return a claim whose status the next allocation replaces: no field is in it."""
+    await a_claim(api)
+    return readable(await writer.device_claims.protect_claim(await seen(writer, api)))
+
+
+async def test_a_status_is_not_replaced_after_another_write(api: Api, writer: ApiWriter) -> None:
+    claim = await protected_and_empty(writer, api)
+    await api.merge(f"{api.at(GROUP, 'resourceclaims')}/a", {"metadata": {"labels": {"new": "1"}}})
+    now = await seen(writer, api)
+    with pytest.raises(Conflict):
+        await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
+    assert await seen(writer, api) == now
+
+
+async def test_the_status_of_a_namesake_is_not_replaced(api: Api, writer: ApiWriter) -> None:
+    claim = await protected_and_empty(writer, api)
+    await writer.device_claims.delete_claim(claim)
+    with pytest.raises(NotFound):
+        await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
+    other = await protected_and_empty(writer, api)
+    with pytest.raises(Conflict):
+        await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
+    assert await seen(writer, api) == other
+
+
+async def test_a_replaced_status_whose_answer_is_lost(api: Api, transport: LosingTransport) -> None:
+    writer = speaking(transport, "v1")
+    claim = await protected_and_empty(writer, api)
+    transport.loses = True
+    with pytest.raises(Ambiguous):
+        await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
+    transport.loses = False
+    now = await seen(writer, api)
+    assert (now.status.allocation, now.status.reserved_for) == (PLAIN, (FIRST,))
+    with pytest.raises(Conflict):
+        await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
+
+
 async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> None:
     claim = await allocated(writer, api)
     assert await writer.device_claims.allocate_claim(claim, PLAIN, FIRST) == claim

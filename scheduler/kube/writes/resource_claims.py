@@ -30,6 +30,7 @@ from scheduler.api.resource_v1 import (
     ResourceClaim,
 )
 from scheduler.core import api_json as apijson
+from scheduler.core.caching import BoundedCache
 from scheduler.core.errors import Conflict, Invalid, NotFound
 from scheduler.kube.resources import RESOURCE_CLAIM
 from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE
@@ -110,6 +111,8 @@ def _add(path: str, value: object) -> _Operation:
 
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
+_PROTECTED_MAX: Final = 4096
+"""Claims between the two writes, and some more."""
 _Place: TypeAlias = Callable[[ResourceClaim], int | None]
 _Patch: TypeAlias = Callable[[ResourceClaim, int], bytes]
 _STATUS: Final = "/status"
@@ -126,6 +129,8 @@ class ResourceClaimWrites:
         self._sender = sender
         self._claims_version = claims_version
         self._decoder: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
+        self._versions_without_status: BoundedCache[str, str] = BoundedCache(_PROTECTED_MAX)
+        """By uid, the resourceVersion of a claim that was just protected, if its stored status had no field."""
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer. Precondition: no write since `claim`; `Conflict` otherwise.
@@ -133,12 +138,19 @@ class ResourceClaimWrites:
         A separate write, because the server accepts only a status where it accepts a status. It comes before the
         allocation, otherwise the claim could be deleted while its devices are in use.
         """
-        finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-        body = _encode([*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)])
+        path, content_type = self._path(claim, self._claims_version()), STRATEGIC_MERGE
+        body = _encode({"metadata": as_seen(claim.metadata) | {"finalizers": [FINALIZER]}})
+        if claimproto.needs_exact_writes(claim):
+            finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
+            body, content_type = _encode([*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)]), JSON_PATCH
         try:
-            return await self._change(claim, body, JSON_PATCH)
+            answer = await self._sender.send_once("PATCH", path, body, content_type)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.protecting, refused)
+        protected = self._decoder.decode(answer)
+        if not isinstance(protected, Broken) and not apijson.decode(_statuses, answer).status:
+            self._versions_without_status.put(claim.uid, protected.metadata.resource_version)
+        return protected
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
@@ -149,8 +161,23 @@ class ResourceClaimWrites:
         parameters and drop their nulls. A server always shows a status, even an empty one. The finalizer cannot be
         part of it, because a status is written alone.
         """
-        changes = (_add("/status/allocation", allocation), _add("/status/reservedFor", [user]))
-        return await self._change(claim, _encode([*_seen(claim.metadata), *changes]), JSON_PATCH, _STATUS)
+        version = self._claims_version()
+        path, metadata = self._path(claim, version) + _STATUS, claim.metadata
+        if self._versions_without_status.get(claim.uid) != metadata.resource_version:
+            changes = (_add("/status/allocation", allocation), _add("/status/reservedFor", [user]))
+            body = _encode([*_seen(metadata), *changes])
+            return self._decoder.decode(await self._sender.send_once("PATCH", path, body, JSON_PATCH))
+        # An update takes the server a tenth less time than a patch, but it replaces the whole status, also fields that are
+        # newer than this scheduler. So it is only sent where the answer before has shown that there is nothing to lose.
+        body = _encode(
+            {
+                "apiVersion": f"resource.k8s.io/{version}",
+                "kind": "ResourceClaim",
+                "metadata": {"namespace": metadata.namespace, "name": metadata.name} | as_seen(metadata),
+                "status": {"allocation": allocation, "reservedFor": [user]},
+            }
+        )
+        return self._decoder.decode(await self._sender.send_once("PUT", path, body))
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
@@ -305,6 +332,13 @@ class _Items(msgspec.Struct):
 
 
 _items: Final = msgspec.json.Decoder(_Items)
+
+
+class _Status(msgspec.Struct):
+    status: dict[str, msgspec.Raw] | None = None
+
+
+_statuses: Final = msgspec.json.Decoder(_Status)
 
 
 def _collection(namespace: str, version: str) -> str:

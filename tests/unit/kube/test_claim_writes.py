@@ -108,8 +108,8 @@ EVERY = [
         pytest.param(
             CHANGES[0].values[0],
             "",
-            [*UNCHANGED, op("add", "/metadata/finalizers", ["x.y/z", FINALIZER])],
-            id="protect: other finalizers stay",
+            {"metadata": SEEN | {"finalizers": [FINALIZER]}},
+            id="protect",
         ),
         pytest.param(
             CHANGES[1].values[0],
@@ -164,10 +164,75 @@ async def test_changes(write, subresource, body, version):
     written = await write(bench.writer, claim("u0", "u1", finalizers=["x.y/z"]))
 
     where = PATH.replace("/v1/", f"/{version}/", 1) + subresource
-    content_type = JSON if isinstance(body, list) else MERGE
+    content_type = JSON if isinstance(body, list) else MERGE if subresource else STRATEGIC
     assert [RecordedRequest("PATCH", where, {"fieldManager": "kubestow"}, body, content_type)] == bench.recorded
     assert isinstance(written, ResourceClaim)
     assert "c" == written.metadata.name
+
+
+PROTECTED = manifest(finalizers=[FINALIZER], resourceVersion="8")
+
+
+@pytest.mark.parametrize(("stored", "changed_to", "method"), [
+    pytest.param({"status": {}}, "8", "PUT", id="an empty status"),
+    pytest.param({"status": None}, "8", "PUT", id="null"),
+    pytest.param({}, "8", "PUT", id="no status"),
+    pytest.param({"status": {"later": {"than": "1.38"}}}, "8", "PATCH", id="a field that this scheduler does not know"),
+    pytest.param({"status": {"reservedFor": [AS_SENT]}}, "8", "PATCH", id="users"),
+    pytest.param({"status": {}}, "9", "PATCH", id="written since"),
+])  # fmt: skip
+@pytest.mark.parametrize("version", ["v1", "v1beta2"])
+async def test_a_status_is_replaced_only_if_the_stored_one_is_empty(stored, changed_to, method, version):
+    """An update replaces the whole status, so nothing may be in it; a patch does not touch what it does not name."""
+    answer = {key: value for key, value in PROTECTED.items() if key != "status"} | stored
+    bench = Bench(raw(answer), WRITTEN, version=version)
+    await bench.writer.device_claims.protect_claim(claim())
+    seen = claim(finalizers=[FINALIZER], resourceVersion=changed_to)
+    await bench.writer.device_claims.allocate_claim(seen, PLAIN, USER)
+
+    written, where = bench.recorded[1], PATH.replace("/v1/", f"/{version}/", 1) + "/status"
+    assert (method, where) == (written.method, written.path)
+    if method == "PUT":
+        assert msgspec.json.decode(written.body) == {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": "default", "name": "c", "uid": "u-c", "resourceVersion": "8"},
+            "status": {"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [AS_SENT]},
+        }
+
+
+@pytest.mark.parametrize("refusal", [
+    pytest.param(Conflict("modified", status=409), id="conflict"),
+    pytest.param(Ambiguous("connection lost"), id="lost answer"),
+    pytest.param(IMMUTABLE, id="invalid"),
+    pytest.param(Forbidden("no", status=403), id="forbidden"),
+])  # fmt: skip
+async def test_a_status_that_could_not_be_replaced(refusal):
+    bench = Bench(raw(PROTECTED | {"status": {}}), refusal)
+    protected = await bench.writer.device_claims.protect_claim(claim())
+    assert isinstance(protected, ResourceClaim)
+    with pytest.raises(type(refusal)) as caught:
+        await bench.writer.device_claims.allocate_claim(protected, PLAIN, USER)
+
+    assert caught.value is refusal
+    assert ["PATCH", "PUT"] == [recorded.method for recorded in bench.transport.recorded]
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"not JSON", raw(PROTECTED | {"status": 3}), raw(PROTECTED | {"spec": 3})])
+async def test_an_unreadable_answer_to_the_protection_is_no_error(answer):
+    bench = Bench(answer)
+    assert isinstance(await bench.writer.device_claims.protect_claim(claim()), Broken)
+
+
+async def test_a_claim_with_parameters_is_protected_by_a_patch_that_keeps_them():
+    """A strategic merge patch would rewrite them."""
+    bench = Bench(WRITTEN)
+    await bench.writer.device_claims.protect_claim(
+        msgspec.structs.replace(claim(finalizers=["x.y/z"]), spec=WITH_PARAMETERS.spec)
+    )
+
+    body = [*UNCHANGED, op("add", "/metadata/finalizers", ["x.y/z", FINALIZER])]
+    assert [RecordedRequest("PATCH", PATH, {"fieldManager": "kubestow"}, body, JSON)] == bench.recorded
 
 
 PARAMETERS = {"kind": "X", "none": None, "list": [None, {"none": None}], "float": 1.5, "large": 2**70}
