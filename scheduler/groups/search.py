@@ -240,7 +240,12 @@ class GroupSearch:
         return isinstance(outcome, Scheduled)
 
     def hardest_first(self, kinds: Mapping[Hashable, Sequence[QueuedPodInfo]]) -> Work[list[Hashable]]:
-        """Return the kinds by the number of nodes that can take one pod, then by size, then by name."""
+        """Return the kinds by the number of nodes that can take one pod, then by size, then by name.
+
+        O(kinds × one attempt's filters); constant for one kind, as most groups of equal pods are.
+        """
+        if len(kinds) == 1:
+            return list(kinds)
         keys: dict[Hashable, tuple[int, float, str]] = {}
         for kind, members in kinds.items():
             info = members[0].info

@@ -336,7 +336,9 @@ class UnschedulablePods:
     def woken_by(
         self, event: ClusterEvent, old: object, new: object, *, concerns: Concerns
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
-        """Return the pods that the event can help, each with its strategy. Nothing is changed."""
+        """Return the pods that the event can help, each with its strategy. Nothing is changed. O(1) if no pod waits."""
+        if not self._index_of:
+            return []
         if event.is_wildcard:
             return [
                 (queued, QueueingStrategy.AFTER_BACKOFF)
