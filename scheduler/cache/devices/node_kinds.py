@@ -84,6 +84,8 @@ class DeviceNodes(ChangeLog[int]):
         self._answers = Limit(_ANSWERS_MAX)
         self._position = -1
         self._stale: set[str] = set()
+        self._unplaced: set[int] = set()
+        """The slots whose kind may have changed."""
         self._replaced = 0
         """The number of nodes whose devices have changed since the kinds without nodes were dropped."""
 
@@ -252,7 +254,7 @@ class DeviceNodes(ChangeLog[int]):
     @property
     def backlog(self) -> int:
         """The number of changed nodes, pools or devices that are not processed yet."""
-        return max(len(self._stale), self.shared.backlog, self._use.backlog)
+        return max(len(self._unplaced), len(self._stale), self.shared.backlog, self._use.backlog)
 
     @property
     def behind(self) -> int:
@@ -269,16 +271,38 @@ class DeviceNodes(ChangeLog[int]):
 
         The cost is two comparisons, or that of the changed objects.
         """
-        stale = self._relabelled()
-        stale |= self.shared.catch_up(stale) | self._changed_at_home()
+        self._take_changes()
+        while self._unplaced:
+            self._place(self._unplaced.pop())
+        self._drop_kinds()
+
+    def work_ahead(self, most: int) -> bool:
+        """Process changes as `catch_up`, but place at most this number of nodes; return whether some may be left.
+
+        For idle time: a scheduler that has just started has all nodes before it, which take the first pod with devices
+        60 µs each. Without devices there is nothing to do.
+        """
+        if not (self.pools_by_key and self.behind):
+            return False
+        self._take_changes()
+        for _ in range(min(most, len(self._unplaced))):
+            self._place(self._unplaced.pop())
+        self._drop_kinds()
+        return True
+
+    def _take_changes(self) -> None:
+        """Mark the nodes that changes concern as unplaced."""
+        relabelled = self._relabelled()
+        self._unplaced |= relabelled | self.shared.catch_up(relabelled) | self._changed_at_home()
         for device in self._use.take_changed():
             pool = self.pools_by_key.get(PoolKey(device.driver, device.pool))
             if pool is not None and not pool.home:
                 self.shared.used(pool.key)
             elif pool is not None and (home := self._nodes.present_slot(pool.home)) is not None:
-                stale.add(home)
-        for slot in stale:
-            self._place(slot)
+                self._unplaced.add(home)
+
+    def _drop_kinds(self) -> None:
+        """Drop kinds that no node has any more, once they are many."""
         if self.shared.take_ended():  # a kind keeps all its visible devices alive, which may be thousands
             self._kinds = {
                 key: kind

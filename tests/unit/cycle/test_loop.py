@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +12,7 @@ from scheduler.framework.profile import BoundFilter
 from scheduler.framework.status import Rejection
 from tests.unit.fake_plugins import TakesLong, Verifies
 from tests.unit.harness import SchedulerHarness
+from tests.unit.scenarios.device_harness import DeviceHarness
 
 
 async def test_the_loop_is_not_idle_while_an_attempt_yields() -> None:
@@ -139,3 +141,27 @@ async def test_a_tick_that_fails_does_not_stop_the_loop(monkeypatch: pytest.Monk
     await sched.settle()
 
     assert sched.writer.binds == [("default/p", "n1")]
+
+
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "standby"])
+async def test_the_devices_of_all_nodes_are_known_before_the_first_pod_needs_them(is_leader: bool) -> None:
+    """An idle loop looks at 64 nodes at a time, so that the first decision need not look at all of them."""
+    nodes = tuple(f"n{at}" for at in range(150))
+    harness = DeviceHarness(nodes=nodes)
+    harness.parts.loop._may_pop = lambda: is_leader
+    on_nodes, behind = harness.cluster.devices.on_nodes, []
+    while await harness.parts.loop.step():
+        behind.append(on_nodes.behind)
+
+    assert 0 == behind[-1]
+    assert all(before - after <= 64 for before, after in pairwise(behind))
+    assert 150 == on_nodes.placed.bit_count()
+
+
+async def test_nodes_without_devices_cost_an_idle_loop_nothing() -> None:
+    harness = SchedulerHarness()
+    for at in range(5):
+        harness.node(f"n{at}")
+
+    assert not await harness.parts.loop.step()
+    assert 0 == harness.cluster.devices.on_nodes.placed

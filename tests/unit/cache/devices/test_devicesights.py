@@ -192,6 +192,8 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
         world.step()
         if world.rng.randrange(2):
             world.on_nodes.catch_up()
+        elif world.rng.randrange(2):
+            world.on_nodes.work_ahead(1)
     world.on_nodes.catch_up()
 
     as_the_rules_say(world)

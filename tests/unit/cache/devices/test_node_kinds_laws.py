@@ -151,7 +151,10 @@ class History:
     def step(self) -> None:
         self.version += 1
         self.rng.choice(
-            (self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look, self._look)
+            (
+                *(self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look, self._look),
+                self._work_ahead,
+            )
         )()
 
     def _slice(self) -> None:
@@ -172,6 +175,9 @@ class History:
             return
         self.node_objects[name] = Node(metadata=AnnotatedMetadata(name=name, labels={"zone": self.rng.choice("ab")}))
         self.caches.nodes.set_node(self.node_objects[name])
+
+    def _work_ahead(self) -> None:
+        self.caches.on_nodes.work_ahead(self.rng.randrange(1, len(NODES)))
 
     def _look(self) -> None:
         self.caches.on_nodes.catch_up()
@@ -390,3 +396,24 @@ def test_verdicts_do_not_depend_on_the_size_of_memos(seed: int, length: int, siz
         for demand in caches.demands:
             assert caches.verdicts(demand) == caches.searched(demand)
         assert len(caches.on_nodes._answers) <= 2 * size
+
+
+@histories
+@given(st.integers(0, 2**64), st.integers(1, 30), st.integers(1, 3))
+def test_work_ahead_leaves_nothing_to_the_next_decision(seed: int, length: int, most: int) -> None:
+    history = History(random.Random(seed))
+    for _ in range(length):
+        history.step()
+    on_nodes = history.caches.on_nodes
+    position, turns = on_nodes.position, 0
+    while on_nodes.work_ahead(most):
+        turns += 1
+        assert turns <= 2 * len(NODES) + 1
+
+    assert not on_nodes.pools_by_key or not on_nodes.behind
+    if on_nodes.pools_by_key:
+        placed = on_nodes.position
+        on_nodes.catch_up()
+        assert placed == on_nodes.position
+    else:
+        assert (position, 0) == (on_nodes.position, turns)
