@@ -1,6 +1,6 @@
 """Post Events for users (events.k8s.io/v1) in the background; no caller waits for one.
 
-The queue is bounded and drops its oldest Event. A repetition (same type, action, reason, controller, object and
+The queue is bounded and drops its oldest Event; from half of it on, Events no longer give way to bindings. A repetition (same type, action, reason, controller, object and
 related object) is counted in a series, which is written every few minutes. Another note makes a new Event, so that
 users see why the result changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
 """
@@ -153,7 +153,7 @@ class EventRecorder:
     writer: ApiWriter
     clock: Clock
     instance: str
-    limit: int = 4096
+    limit: int = 8192
     in_flight: int = 8
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
 
@@ -240,7 +240,12 @@ class EventRecorder:
             self._drop(self._queue.get_nowait())
             self._queue.task_done()
         self._queue.put_nowait(series)
+        self._count_queued()
+
+    def _count_queued(self) -> None:
+        """Count the queue. Events give way to bindings, but not until the queue is full and the oldest of them are lost."""
         self.stats.queued = self._queue.qsize()
+        self.writer.hurry_events(self.stats.queued > self.limit // 2)
 
     def _drop(self, series: _Series) -> None:
         self.stats.dropped += 1
@@ -251,7 +256,7 @@ class EventRecorder:
     async def _send_all(self) -> None:
         while True:
             series = await self._queue.get()
-            self.stats.queued = self._queue.qsize()
+            self._count_queued()
             try:
                 await self._send(series)
             except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the rest)

@@ -3,7 +3,8 @@
 `Throttle` is a token bucket for `clientConnection.qps` and `burst` that serves bindings first. There is one per
 daemon, and every write and Event takes a token, and so does each page of the self-audit. Watches and lists of informers are
 not counted: there are few, and a delayed relist costs more than it saves. `RequestsInFlight` lets Events give way to
-bindings and evictions: during a burst only one Event is in flight, so Events still proceed. Holding back all Events until
+bindings and evictions: during a burst only one Event is in flight, so Events still proceed, until half of their queue is full.
+Holding back all Events until
 the end of the burst was tried, and made no burst faster: most of them come after it already.
 """
 
@@ -105,7 +106,10 @@ BUSY: Final = 8
 
 
 class RequestsInFlight:
+    """Let Events wait while many bindings and evictions are in flight, unless they have waited too long."""
+
     def __init__(self) -> None:
+        self._events_give_way = True
         self._urgent = 0
         self._events = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -125,7 +129,7 @@ class RequestsInFlight:
     @contextlib.asynccontextmanager
     async def event(self) -> AsyncIterator[None]:
         """Count an Event. During a burst, wait while another Event is in flight. Cancelling leaves the line."""
-        while self._urgent >= BUSY and self._events:
+        while self._events_give_way and self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
@@ -134,6 +138,12 @@ class RequestsInFlight:
             yield
         finally:
             self._events -= 1
+            self._wake()
+
+    def hurry_events(self, is_hurried: bool) -> None:
+        """Let Events wait no more, because so many of them do, or let them wait again."""
+        self._events_give_way = not is_hurried
+        while is_hurried and self._waiting:
             self._wake()
 
     def _wake(self) -> None:

@@ -298,6 +298,10 @@ class ApiWriter(Sender):
         raw = await self._transport.get(f"/api/v1/namespaces/{metadata.namespace}/events", query=query)
         return last_reported(raw, provisioner=provisioner, besides=besides)
 
+    def hurry_events(self, is_hurried: bool) -> None:
+        """Send Events also during a burst of bindings, or let them give way again."""
+        self._requests_in_flight.hurry_events(is_hurried)
+
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it exists already."""
         async with self._requests_in_flight.event():

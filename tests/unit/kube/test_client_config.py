@@ -316,6 +316,20 @@ async def test_the_end_of_a_burst_lets_all_in():
     assert 5 == full.entered
 
 
+async def test_hurried_events_do_not_wait_for_the_end_of_a_burst():
+    full = await wire(events=5)
+    full.requests.hurry_events(True)
+    await turn()
+    assert 5 == full.entered
+
+    full.requests.hurry_events(False)
+    more = [asyncio.ensure_future(full.requests.event().__aenter__()) for _ in range(2)]
+    await turn()
+    assert [False, False] == [event.done() for event in more]
+    for event in more:
+        event.cancel()
+
+
 async def test_one_that_gives_up_does_not_take_the_turn_with_it():
     full = await wire()
     first, second, third = full.events

@@ -16,7 +16,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.kube import events as recorder
 from scheduler.kube.events import EventRecorder
-from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.rate_limit import BUSY, Throttle
 from scheduler.kube.writes.api_writer import MESSAGE_LENGTH, ApiWriter, last_reported
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
@@ -29,8 +29,8 @@ class Bench:
     def __init__(self, *answers: Answer, limit: int = 100) -> None:
         self.transport = ScriptedTransport(answers=list(answers))
         self.clock = VirtualClock()
-        writer = ApiWriter(self.transport, Throttle(self.clock, qps=-1), self.clock)
-        self.recorder = EventRecorder(writer, self.clock, instance="host-1", limit=limit, in_flight=2)
+        self.writer = ApiWriter(self.transport, Throttle(self.clock, qps=-1), self.clock)
+        self.recorder = EventRecorder(self.writer, self.clock, instance="host-1", limit=limit, in_flight=2)
         self.stats = self.recorder.stats
 
     @property
@@ -182,6 +182,34 @@ async def test_a_full_queue_drops_its_oldest():
 
     assert ["d", "a"] == bench.notes
     assert (3, 0) == (bench.stats.dropped, bench.stats.queued)
+
+
+@pytest.mark.parametrize(("queued", "in_flight"), [
+    pytest.param(5, 1, id="half of the queue: bindings first"),
+    pytest.param(8, 2, id="more than half: as many as without a burst"),
+])  # fmt: skip
+async def test_a_burst_of_bindings_does_not_make_the_queue_overflow(queued, in_flight):
+    """Otherwise the Events of a burst that is larger than the queue would be lost."""
+    bench = Bench(limit=10)
+    sent, held = [], asyncio.Event()
+
+    async def write(*_: Any, **__: Any) -> bytes:
+        sent.append(1)
+        await held.wait()
+        return b"{}"
+
+    bench.transport.write = write  # type: ignore[method-assign]
+    burst = [bench.writer._requests_in_flight.urgent() for _ in range(BUSY)]
+    for each in burst:
+        each.__enter__()
+    for at in range(queued):
+        bench.failed(name=f"p{at}")
+    async with bench.running():
+        assert in_flight == len(sent)
+        held.set()
+        await bench.clock.settle()
+
+    assert (queued, queued, 0) == (len(sent), bench.stats.sent, bench.stats.dropped)
 
 
 async def test_an_expired_series_becomes_a_new_event():
