@@ -153,7 +153,7 @@ class EventRecorder:
     writer: ApiWriter
     clock: Clock
     instance: str
-    limit: int = 8192
+    limit: int = 32_768
     in_flight: int = 8
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
 
