@@ -141,7 +141,7 @@ class RequestsInFlight:
             self._wake()
 
     def hurry_events(self, is_hurried: bool) -> None:
-        """Let Events wait no more, because so many of them do, or let them wait again."""
+        """Send Events without a wait, because too many of them wait, or let them wait again."""
         self._events_give_way = not is_hurried
         while is_hurried and self._waiting:
             self._wake()
