@@ -277,7 +277,7 @@ class DeviceNodes(ChangeLog[int]):
         self._drop_kinds()
 
     def work_ahead(self, most: int) -> bool:
-        """Process changes as `catch_up`, but place at most this number of nodes; return whether some may be left.
+        """Process changes as `catch_up`, but place at most this number of nodes; return whether some are left.
 
         For idle time: a scheduler that has just started has all nodes before it, which take the first pod with devices
         60 µs each. Without devices there is nothing to do.
@@ -288,7 +288,7 @@ class DeviceNodes(ChangeLog[int]):
         for _ in range(min(most, len(self._unplaced))):
             self._place(self._unplaced.pop())
         self._drop_kinds()
-        return True
+        return bool(self._unplaced)
 
     def _take_changes(self) -> None:
         """Mark the nodes that changes concern as unplaced."""

@@ -408,7 +408,7 @@ def test_work_ahead_leaves_nothing_to_the_next_decision(seed: int, length: int, 
     position, turns = on_nodes.position, 0
     while on_nodes.work_ahead(most):
         turns += 1
-        assert turns <= 2 * len(NODES) + 1
+        assert turns <= 2 * len(NODES)
 
     assert not on_nodes.pools_by_key or not on_nodes.behind
     if on_nodes.pools_by_key:
