@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 MAX_BINDINGS: Final = 512
 """Attempts pause while this many bindings are running, because a decision should be recent when it is written."""
 _PLACED_AT_ONCE: Final = 64
-"""Nodes whose devices are looked at between two pauses of an idle loop: about 4 ms."""
+"""Nodes whose devices are looked at between two pauses of an idle loop: about 4 ms for pools of one node each."""
 _TAKEN_AT_ONCE: Final = 500
 """Pods of a group that leave the queue between two pauses."""
 _PAST_S: Final = 0.001
@@ -157,8 +157,16 @@ class SchedulingLoop:
             await self._parts.questions.turn()
             worked = True
         elif not worked and self._is_idle():
-            worked = self._cluster.devices.on_nodes.work_ahead(_PLACED_AT_ONCE) or self._audits()
+            worked = self._works_ahead() or self._audits()
         return worked or bool(len(self._inbox))
+
+    def _works_ahead(self) -> bool:
+        """Do a part of what the next pod with devices would wait for; return whether some is left."""
+        try:
+            return self._cluster.devices.on_nodes.work_ahead(_PLACED_AT_ONCE)
+        except Exception as error:  # noqa: BLE001 (no pod needs it now, and all pods depend on the loop)
+            self._parts.shared.errors.record("timers", error, "periodic work failed", component="DeviceNodes")
+            return False
 
     def _audits(self) -> bool:
         """Take one turn of the self-audit if it may run; return whether it did."""

@@ -1,8 +1,9 @@
 """Post Events for users (events.k8s.io/v1) in the background; no caller waits for one.
 
-The queue is bounded and drops its oldest Event; from half of it on, Events no longer give way to bindings. A repetition (same type, action, reason, controller, object and
-related object) is counted in a series, which is written every few minutes. Another note makes a new Event, so that
-users see why the result changed (docs/spec/core.md §7.2, §10.5). Knows nothing of scheduling.
+The queue is bounded and drops its oldest Event; from half of it on, Events no longer give way to bindings. A
+repetition (same type, action, reason, controller, object and related object) is counted in a series, which is written
+every few minutes. Another note makes a new Event, so that users see why the result changed (docs/spec/core.md §7.2,
+§10.5). Knows nothing of scheduling.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ REFRESH_S: Final = 300.0
 IDLE_S: Final = 360.0
 """A series without repetition for this time is closed; the next occurrence is a new Event."""
 _TIDY_S: Final = 30.0
-_SERIES: Final = 10_000
+_MOST: Final = 32_768
+"""Series that are open, and those that are queued. With fewer open ones a queued series would be closed, and its
+repetition queued once more."""
 
 
 class _Key(NamedTuple):
@@ -153,7 +156,7 @@ class EventRecorder:
     writer: ApiWriter
     clock: Clock
     instance: str
-    limit: int = 32_768
+    limit: int = _MOST
     in_flight: int = 8
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
 
@@ -189,7 +192,7 @@ class EventRecorder:
             self._close(series)
         regarding = reference(about)
         name = self._name(regarding, wall_s)
-        if len(self._series) >= _SERIES:
+        if len(self._series) >= _MOST:
             self._close(next(iter(self._series.values())))
         other = reference(related) if related else None
         series = self._series[key] = _Series(key, regarding, other, note, name, wall_s, wall_s, now, now)

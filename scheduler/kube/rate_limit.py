@@ -1,10 +1,11 @@
 """The client-side rate limit, and the priority of bindings over Events.
 
 `Throttle` is a token bucket for `clientConnection.qps` and `burst` that serves bindings first. There is one per
-daemon, and every write and Event takes a token, and so does each page of the self-audit. Watches and lists of informers are
-not counted: there are few, and a delayed relist costs more than it saves. `RequestsInFlight` lets Events give way to
-bindings and evictions: during a burst only one Event is in flight, so Events still proceed, until half of their queue is full.
-Holding back all Events until
+daemon, and every write and Event takes a token, and so does each page of the self-audit. Watches and lists of informers
+are not counted: there are few, and a delayed relist costs more than it saves.
+
+`RequestsInFlight` lets Events give way to bindings and evictions: during a burst only one Event is in flight, so Events
+still proceed. If their queue fills up, they are sent like other writes (`hurry_events`). Holding back all Events until
 the end of the burst was tried, and made no burst faster: most of them come after it already.
 """
 
@@ -106,7 +107,7 @@ BUSY: Final = 8
 
 
 class RequestsInFlight:
-    """Let Events wait while many bindings and evictions are in flight, unless they have waited too long."""
+    """Let Events wait while many bindings and evictions are in flight, until they are hurried."""
 
     def __init__(self) -> None:
         self._events_give_way = True

@@ -49,7 +49,7 @@ from simulator.apiserver.validation import Problems, Table, gate, missing, must,
 
 Object = dict[str, Any]
 
-_SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "generation", "uid")
+_SYSTEM: Final = ("name", "namespace", "creationTimestamp", "generation", "uid")
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _BOOKS: Final = ("managedFields",)
 _STATUS_KEEPS_METADATA: Final = frozenset(
@@ -133,7 +133,10 @@ def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresour
 def _metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
     before, after = old["metadata"], new["metadata"]
     if subresource and resource.name in _STATUS_KEEPS_METADATA:
-        return dict(before)
+        # A real server forgets to keep the prefix of the name, which a status can therefore change and remove.
+        prefix = after.get("generateName") if resource.name == "resourceclaims" else before.get("generateName")
+        kept = {key: value for key, value in before.items() if key != "generateName"}
+        return kept | ({"generateName": prefix} if prefix else {})
     fixed = (*_SYSTEM, *_DELETION, *_BOOKS, "resourceVersion")
     result = {key: before[key] for key in fixed if key in before}
     result |= {key: value for key, value in after.items() if key not in fixed and value not in ({}, [], None)}

@@ -16,7 +16,19 @@ from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.claims import FIRST, GROUP, SECOND, SPOKEN, STATUS, USER, a_claim, allocation, kept, readable
+from tests.contract.claims import (
+    FIRST,
+    GROUP,
+    SECOND,
+    SPOKEN,
+    STATUS,
+    USER,
+    a_claim,
+    allocation,
+    exactly,
+    kept,
+    readable,
+)
 from tests.contract.conftest import Answer, Api, LosingTransport, Object, pod, refusal, without
 from tests.contract.words import FINALIZER
 
@@ -232,6 +244,42 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
         with pytest.raises(Conflict):
             await write(writer, claim)
         assert await seen(writer, api) == now
+
+
+async def a_claim_of_a_template(api: Api) -> str:
+    """Create a claim as the claim controller does; return its path."""
+    metadata: Object = {
+        "name": "a",
+        "generateName": "p-gpu-",
+        "labels": {"a": "b"},
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": UID, "controller": True}],
+    }
+    body = {"metadata": metadata, "spec": {"devices": exactly()}}
+    assert (await api("POST", api.at(GROUP, "resourceclaims"), body)).status == 201
+    return f"{api.at(GROUP, 'resourceclaims')}/a"
+
+
+async def test_an_allocation_changes_no_metadata(api: Api, writer: ApiWriter) -> None:
+    path = await a_claim_of_a_template(api)
+    protected = readable(await writer.device_claims.protect_claim(await seen(writer, api)))
+    before = (await api("GET", path)).metadata
+    await writer.device_claims.allocate_claim(protected, PLAIN, FIRST)
+    after = await api("GET", path)
+    assert "allocation" in after.body["status"]
+    changed = {key for key in before if before[key] != after.metadata.get(key)}
+    assert changed - {"managedFields"} == {"resourceVersion"}
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+async def test_an_update_without_the_prefix_of_the_name_removes_it(api: Api, subresource: str) -> None:
+    """An update of the status keeps labels and owners that it does not name, but not this."""
+    path = await a_claim_of_a_template(api)
+    stored = await api("GET", path)
+    del stored.metadata["generateName"]
+    answer = await api("PUT", f"{path}{subresource}", stored.body)
+    assert (answer.status, "generateName" in answer.metadata) == (200, False)
+    assert "ownerReferences" in answer.metadata
 
 
 async def protected_and_empty(writer: ApiWriter, api: Api) -> ResourceClaim:

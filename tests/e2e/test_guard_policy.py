@@ -84,6 +84,17 @@ def allocation(claim: str, user: Json, **change: Any) -> Request:
     return merge(f"{CLAIM}/{claim}/status", status={"allocation": allocated, "reservedFor": [user]})
 
 
+def replaced_status(claim: str, user: Json, **metadata: str) -> Request:
+    """Return the update that allocates a claim: it brings the metadata that the server does not keep by itself."""
+    body = {"metadata": {"name": claim, "namespace": SPACE, **metadata}}
+    status_ = {"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [user]}
+    return Request(
+        "PUT",
+        f"{CLAIM}/{claim}/status",
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **body, "status": status_},
+    )
+
+
 def condition(type_: str, value: str = "False") -> Json:
     return {"type": type_, "status": value, "reason": "Test", "message": "m"}
 
@@ -136,7 +147,8 @@ async def _make_objects(http: aiohttp.ClientSession) -> None:
     await shop.create(_pod("victim", SPACE, spec=placed), _pod("kept", SPACE, spec=placed))
     await other.create(_pod("far", OTHER), _pod("far-victim", OTHER, spec=placed))
     await system.create(_pod("critical", "kube-system", "default-scheduler", critical))
-    await shop.create(*(a_device_claim(name, ns=SPACE).request("r", "gpu").obj() for name in ("devices", "written")))
+    await shop.create(*(a_device_claim(name, ns=SPACE).request("r", "gpu").obj() for name in DEVICE_CLAIMS))
+    await shop.merge(f"{CLAIM}/of-template", {"metadata": {"generateName": "of-"}})
     await shop.merge(f"{PV}/taken", {"spec": {"claimRef": reference}})
     await shop.merge(f"{PV}/reserved", {"spec": {"claimRef": MINE}})
     await shop.merge(f"{PVC}/done", {"spec": {"volumeName": "taken"}})
@@ -151,6 +163,7 @@ def _pod(name: str, space: str, scheduler: str = "kubestow", spec: Json | None =
 
 VOLUMES: Final = ("free", "chosen", "taken", "reserved", "local")
 CLAIMS: Final = ("mine", "other", "done", "kept")
+DEVICE_CLAIMS: Final = ("devices", "written", "of-template")
 MINE: Final[Json] = {"namespace": SPACE, "name": "mine"}
 REFERENCE: Final[Json] = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "uid": "u"} | MINE
 USER: Final[Json] = {"resource": "pods", "name": "ours", "uid": "1"}
@@ -190,6 +203,7 @@ ABUSES: Final[dict[str, tuple[Request, str]]] = {
     "create a device claim for another owner": (extended(owner="Job"), "extended resources"),
     "create a device claim with admin access": (extended(admin=True), "admin access"),
     "delete a device claim": (Request("DELETE", f"{CLAIM}/devices"), "extended resources"),
+    "remove the prefix of a device claim's name": (replaced_status("of-template", USER), "no metadata"),
     "label a device claim": (merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}), "delete-protection"),
     "reserve a device claim for a Job": (allocation("devices", JOB), "only pods"),
     "allocate a device with admin access": (allocation("devices", USER, adminAccess=True), "admin access"),
@@ -238,6 +252,7 @@ NEEDED: Final[dict[str, Request]] = {
         f"{CLAIM}/written", metadata={"finalizers": ["resource.kubernetes.io/delete-protection"]}
     ),
     "allocate devices": allocation("written", USER),
+    "allocate devices by an update": replaced_status("of-template", USER, generateName="of-"),
     "release devices": merge(
         f"{CLAIM}/written/status", status={"allocation": None, "reservedFor": None, "devices": None}
     ),

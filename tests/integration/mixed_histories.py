@@ -25,7 +25,7 @@ LEASES: Final[Object] = {"resource": "leases"}
 VOLUME_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumes"}
 CLAIM_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumeclaims"}
 PROTECT: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": ""}
-ALLOCATE: Final[Object] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
+ALLOCATE: Final[Object] = {"resource": "resourceclaims", "subresource": "status"}
 ON_THE_WAY: Final[tuple[Object, ...]] = (VOLUME_WRITES, CLAIM_WRITES, ALLOCATE, PROTECT, BINDINGS)
 """The writes for a pod after Reserve."""
 WHERE: Final[tuple[Object, ...]] = (

@@ -22,7 +22,7 @@ from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import Harness, running_cluster
 from tests.support.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 
-ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
+ALLOCATE: Final[dict[str, Any]] = {"resource": CLAIMS, "subresource": "status"}
 _GATE: Final = "example.com/wait"
 
 

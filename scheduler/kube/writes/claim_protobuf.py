@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.api.resource_v1 import FINALIZER, ConsumerReference, ResourceClaim
+from scheduler.api.resource_v1 import FINALIZER, ConsumerReference
 
 CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
 _MAGIC: Final = b"k8s\0"
@@ -128,14 +128,6 @@ def seen(envelope: bytes) -> tuple[str, str]:
     """Return uid and resourceVersion, the fields of the precondition. Raises ValueError."""
     metadata = first(opened(envelope), _METADATA)
     return first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode()
-
-
-def needs_exact_writes(claim: ResourceClaim) -> bool:
-    """Return whether a patch may change parameters or driver data of the claim."""
-    allocation = claim.status.allocation
-    passed_on = allocation.devices.config if allocation is not None else ()
-    opaque = [*(config.opaque for config in claim.spec.devices.config), *(config.opaque for config in passed_on)]
-    return bool(claim.status.devices) or any(each is not None for each in opaque)
 
 
 def protecting(envelope: bytes) -> bytes:

@@ -5,7 +5,7 @@ caller reads the claim. The removal of a list item is sent again if the item mov
 because of the parameters, a read and a PUT in protobuf follow (`claim_protobuf`).
 
 The server compares the parameters of drivers byte by byte. A strategic merge patch rewrites them and is refused; JSON
-patches and merge patches keep them. A patch that adds to a claim names the uid and the seen resourceVersion, and one
+patches and merge patches keep them. A write that adds to a claim names the uid and the seen resourceVersion, and one
 that removes an item of a list tests the uid and the item.
 """
 
@@ -98,6 +98,18 @@ def _seen(metadata: Metadata) -> list[_Operation]:
     return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
 
 
+def _needs_exact_writes(claim: ResourceClaim) -> bool:
+    """Return whether a patch may change parameters or driver data of the claim."""
+    allocation = claim.status.allocation
+    passed_on = allocation.devices.config if allocation is not None else ()
+    opaque = [*(config.opaque for config in claim.spec.devices.config), *(config.opaque for config in passed_on)]
+    return bool(claim.status.devices) or any(each is not None for each in opaque)
+
+
+def _version_of(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.uid, claim.metadata.resource_version
+
+
 def _removing(claim: ResourceClaim, path: str, tested: str, value: str) -> bytes:
     """Return the JSON patch that removes this item of the claim, if `tested` still has this value."""
     tests = {"/metadata/uid": the_same(claim.metadata)["uid"], tested: value}
@@ -111,8 +123,10 @@ def _add(path: str, value: object) -> _Operation:
 
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
-_PROTECTED_MAX: Final = 4096
+_PROTECTED_MAX: Final = 1024
 """Claims between the two writes, and some more."""
+_METADATA_BYTES: Final = 4096
+"""A claim with more metadata is patched."""
 _Place: TypeAlias = Callable[[ResourceClaim], int | None]
 _Patch: TypeAlias = Callable[[ResourceClaim, int], bytes]
 _STATUS: Final = "/status"
@@ -129,8 +143,8 @@ class ResourceClaimWrites:
         self._sender = sender
         self._claims_version = claims_version
         self._decoder: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
-        self._versions_without_status: BoundedCache[str, str] = BoundedCache(_PROTECTED_MAX)
-        """By uid, the resourceVersion of a claim that was just protected, if its stored status had no field."""
+        self._without_status: BoundedCache[tuple[str, str], bytes] = BoundedCache(_PROTECTED_MAX)
+        """By uid and resourceVersion, the metadata of claims that were just protected, and whose stored status had no field."""
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer. Precondition: no write since `claim`; `Conflict` otherwise.
@@ -140,7 +154,7 @@ class ResourceClaimWrites:
         """
         path, content_type = self._path(claim, self._claims_version()), STRATEGIC_MERGE
         body = _encode({"metadata": as_seen(claim.metadata) | {"finalizers": [FINALIZER]}})
-        if claimproto.needs_exact_writes(claim):
+        if _needs_exact_writes(claim):
             finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
             body, content_type = _encode([*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)]), JSON_PATCH
         try:
@@ -148,9 +162,17 @@ class ResourceClaimWrites:
         except Invalid as refused:
             return await self._exactly(claim, claimproto.protecting, refused)
         protected = self._decoder.decode(answer)
-        if not isinstance(protected, Broken) and not apijson.decode(_statuses, answer).status:
-            self._versions_without_status.put(claim.uid, protected.metadata.resource_version)
+        if not isinstance(protected, Broken):
+            self._remember(protected, answer)
         return protected
+
+    def _remember(self, protected: ResourceClaim, answer: bytes) -> None:
+        """Keep the metadata of a claim whose stored status has no field, for the update that follows."""
+        stored = apijson.decode(_stored, answer)
+        # The server takes generateName from an update of the status, unlike labels, and would store none.
+        metadata = _encode({key: value for key, value in stored.metadata.items() if key != "managedFields"})
+        if not stored.status and len(metadata) <= _METADATA_BYTES:
+            self._without_status.put(_version_of(protected), metadata)
 
     async def allocate_claim(
         self, claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference
@@ -162,22 +184,21 @@ class ResourceClaimWrites:
         part of it, because a status is written alone.
         """
         version = self._claims_version()
-        path, metadata = self._path(claim, version) + _STATUS, claim.metadata
-        if self._versions_without_status.get(claim.uid) != metadata.resource_version:
+        metadata = self._without_status.get(_version_of(claim))
+        if metadata is None:
             changes = (_add("/status/allocation", allocation), _add("/status/reservedFor", [user]))
-            body = _encode([*_seen(metadata), *changes])
-            return self._decoder.decode(await self._sender.send_once("PATCH", path, body, JSON_PATCH))
+            return await self._change(claim, _encode([*_seen(claim.metadata), *changes]), JSON_PATCH, _STATUS)
         # An update takes the server a tenth less time than a patch, but it replaces the whole status, also fields that are
         # newer than this scheduler. So it is only sent where the answer before has shown that there is nothing to lose.
         body = _encode(
             {
                 "apiVersion": f"resource.k8s.io/{version}",
                 "kind": "ResourceClaim",
-                "metadata": {"namespace": metadata.namespace, "name": metadata.name} | as_seen(metadata),
+                "metadata": msgspec.Raw(metadata),
                 "status": {"allocation": allocation, "reservedFor": [user]},
             }
         )
-        return self._decoder.decode(await self._sender.send_once("PUT", path, body))
+        return self._decoder.decode(await self._sender.send_once("PUT", self._path(claim, version) + _STATUS, body))
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
@@ -264,7 +285,7 @@ class ResourceClaimWrites:
         Precondition: no write since `claim`; `Conflict` otherwise. Raises `refused` for a claim without parameters
         and for servers without protobuf; otherwise the error of this write.
         """
-        if not claimproto.needs_exact_writes(claim):
+        if not _needs_exact_writes(claim):
             raise refused
         path = self._path(claim, self._claims_version())
         envelope = await self._sender.read(path, claimproto.CONTENT_TYPE)
@@ -334,11 +355,12 @@ class _Items(msgspec.Struct):
 _items: Final = msgspec.json.Decoder(_Items)
 
 
-class _Status(msgspec.Struct):
+class _Stored(msgspec.Struct):
+    metadata: dict[str, msgspec.Raw]
     status: dict[str, msgspec.Raw] | None = None
 
 
-_statuses: Final = msgspec.json.Decoder(_Status)
+_stored: Final = msgspec.json.Decoder(_Stored)
 
 
 def _collection(namespace: str, version: str) -> str:

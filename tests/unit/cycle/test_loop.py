@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.framework.profile import BoundFilter
 from scheduler.framework.status import Rejection
+from simulator.builders.devices import a_device, a_slice
 from tests.unit.fake_plugins import TakesLong, Verifies
 from tests.unit.harness import SchedulerHarness
 from tests.unit.scenarios.device_harness import DeviceHarness
@@ -166,3 +167,23 @@ async def test_nodes_without_devices_cost_an_idle_loop_nothing() -> None:
 
     assert not await harness.parts.loop.step()
     assert 0 == harness.cluster.devices.on_nodes.placed
+
+
+async def test_a_fault_in_idle_work_does_not_end_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is recorded, and nothing is left to do, so that a lasting fault does not keep the loop busy."""
+    harness = DeviceHarness(nodes=("n1", "n2"))
+    on_nodes = harness.cluster.devices.on_nodes
+
+    def fails(_: int) -> object:
+        raise RuntimeError("a fault of one node")
+
+    monkeypatch.setattr(on_nodes, "_own_pools_of", fails)
+    assert not await harness.parts.loop.step()
+    monkeypatch.undo()
+    harness.show(harness.claim("c"))
+    harness.node("n3")
+    harness.show(a_slice("n3", "drv", a_device("d0").attr("drv/at", 0)))
+    harness.pod("p", resourceClaims=[{"name": "r", "resourceClaimName": "c"}])
+    await harness.settle()
+
+    assert "p" in harness.tried

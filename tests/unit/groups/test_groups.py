@@ -14,11 +14,13 @@ from scheduler.api.pod_group import (
     VOLCANO_ANNOTATION,
     VOLCANO_POD_GROUP,
 )
+from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, KubeSchedulerProfile
 from scheduler.core.cooperative import finish
 from scheduler.core.errors import Unavailable
 from scheduler.core.feature_gates import defaults
+from scheduler.cycle import Cycle
 from scheduler.explain.answer import Explanation
 from tests.unit.harness import SchedulerHarness, StepClock
 
@@ -637,3 +639,29 @@ async def test_the_explanation_of_a_pod_that_would_fit_without_its_group() -> No
 
 def sched_condition(message: str) -> dict[str, str]:
     return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+
+
+@pytest.mark.parametrize(("cpus", "looked"), [
+    pytest.param(("1", "1", "1"), 0, id="equal pods have one order"),
+    pytest.param(("1", "2", "1"), 2, id="of two kinds the harder one goes first"),
+])  # fmt: skip
+async def test_which_pods_are_hardest_to_place(
+    cpus: tuple[str, ...], looked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes that one pod of each kind can have are counted, unless there is only one kind."""
+    sched = harness("n1", "n2")
+    asked: list[str] = []
+    feasible = Cycle.feasible
+
+    def counted(cycle: Cycle, pod: PodInfo, *args: Any, **named: Any) -> Any:
+        asked.append(pod.pod.metadata.name)
+        return feasible(cycle, pod, *args, **named)
+
+    monkeypatch.setattr(Cycle, "feasible", counted)
+    sched.group("g", 3)
+    for name, cpu in zip(NAMES, cpus):
+        sched.pod(name, cpu=cpu, affinity={"nodeAffinity": {}}, **GROUPED)
+    await sched.settle()
+
+    assert bound(sched) == ["a", "b", "c"]
+    assert looked == len(asked)

@@ -170,7 +170,7 @@ async def test_changes(write, subresource, body, version):
     assert "c" == written.metadata.name
 
 
-PROTECTED = manifest(finalizers=[FINALIZER], resourceVersion="8")
+PROTECTED = manifest(finalizers=[FINALIZER], resourceVersion="8", generateName="c-", managedFields=[{"manager": "x"}])
 
 
 @pytest.mark.parametrize(("stored", "changed_to", "method"), [
@@ -180,6 +180,8 @@ PROTECTED = manifest(finalizers=[FINALIZER], resourceVersion="8")
     pytest.param({"status": {"later": {"than": "1.38"}}}, "8", "PATCH", id="a field that this scheduler does not know"),
     pytest.param({"status": {"reservedFor": [AS_SENT]}}, "8", "PATCH", id="users"),
     pytest.param({"status": {}}, "9", "PATCH", id="written since"),
+    pytest.param({"metadata": PROTECTED["metadata"] | {"annotations": {"a": "b" * 5_000}}}, "8", "PATCH",
+        id="much metadata"),
 ])  # fmt: skip
 @pytest.mark.parametrize("version", ["v1", "v1beta2"])
 async def test_a_status_is_replaced_only_if_the_stored_one_is_empty(stored, changed_to, method, version):
@@ -196,7 +198,7 @@ async def test_a_status_is_replaced_only_if_the_stored_one_is_empty(stored, chan
         assert msgspec.json.decode(written.body) == {
             "apiVersion": f"resource.k8s.io/{version}",
             "kind": "ResourceClaim",
-            "metadata": {"namespace": "default", "name": "c", "uid": "u-c", "resourceVersion": "8"},
+            "metadata": {key: value for key, value in PROTECTED["metadata"].items() if key != "managedFields"},
             "status": {"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [AS_SENT]},
         }
 
