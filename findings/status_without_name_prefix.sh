@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An update of a status that names no generateName removes it from the stored object, although it keeps labels,
 # annotations, owners and finalizers: metav1.ResetObjectMetaForStatus of k8s.io/apimachinery copies all of these from the
-# stored object, but not generateName. kube-apiserver calls it for the status of ResourceClaims and others, and validates no
+# stored object, but not generateName. kube-apiserver calls it for the status of ResourceClaims, for one, and validates no
 # change of generateName.
 #
 # A client that replaces a status must send back the generateName that it read. An admission policy that lets a status change no
