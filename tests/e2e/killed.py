@@ -56,9 +56,9 @@ class Stop:
     after: int = 0
 
     def __repr__(self) -> str:
-        first = self.kinds[0]
-        what = f"{first['verb']} {first['resource']}/{first.get('subresource') or ''}".rstrip("/")
-        return f"{what if len(self.kinds) == 1 else 'any write'} after {self.after}"
+        first, verbs = self.kinds[0], " or ".join(kind["verb"] for kind in self.kinds)
+        what = f"{verbs} {first['resource']}/{first.get('subresource') or ''}".rstrip("/")
+        return f"{'any write' if self.kinds == ANY_WRITE.kinds else what} after {self.after}"
 
 
 ANY_WRITE: Final = Stop(

@@ -26,7 +26,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 _numbers = itertools.count()
 SERVED: Final = tuple("/".join(path.split("/")[2:4]) for path in (NATIVE, *CRDS))
 PROTECTIONS: Final = patch("resourceclaims")
-ALLOCATIONS: Final = patch("resourceclaims", "status")
+ALLOCATIONS: Final = (
+    {"verb": "update", "resource": "resourceclaims", "subresource": "status"},
+    *patch("resourceclaims", "status"),
+)
+"""An update after our own finalizer; a patch if the finalizer was there, as after a kill."""
 SELECTIONS: Final = patch("persistentvolumeclaims")
 PREBINDS: Final = patch("persistentvolumes")
 DELETIONS: Final = ({"verb": "delete", "resource": "pods", "subresource": ""},)
