@@ -56,9 +56,9 @@ class Stop:
     after: int = 0
 
     def __repr__(self) -> str:
-        first, verbs = self.kinds[0], " or ".join(kind["verb"] for kind in self.kinds)
-        what = f"{verbs} {first['resource']}/{first.get('subresource') or ''}".rstrip("/")
-        return f"{'any write' if self.kinds == ANY_WRITE.kinds else what} after {self.after}"
+        first = self.kinds[0]
+        what = f"{first.get('verb', 'write')} {first['resource']}/{first.get('subresource') or ''}".rstrip("/")
+        return f"{what if len(self.kinds) == 1 else 'any write'} after {self.after}"
 
 
 ANY_WRITE: Final = Stop(
@@ -343,8 +343,11 @@ class Killed:
         count = 0
         for kind in stop.kinds:
             sub = f"/{kind['subresource']}" if kind.get("subresource") else ""
-            start = f"{kind['verb']} {kind['resource']}{sub} "
-            count += sum(number for text, number in self.stage.proxy.seen.items() if text.startswith(start))
+            start = f"{kind['resource']}{sub} "
+            for text, number in self.stage.proxy.seen.items():
+                verb, _, written = text.partition(" ")
+                if kind.get("verb", verb) == verb and written.startswith(start):
+                    count += number
         return count
 
     async def finish(self) -> None:

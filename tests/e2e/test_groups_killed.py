@@ -26,11 +26,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 _numbers = itertools.count()
 SERVED: Final = tuple("/".join(path.split("/")[2:4]) for path in (NATIVE, *CRDS))
 PROTECTIONS: Final = patch("resourceclaims")
-ALLOCATIONS: Final = (
-    {"verb": "update", "resource": "resourceclaims", "subresource": "status"},
-    *patch("resourceclaims", "status"),
-)
-"""An update after our own finalizer; a patch if the finalizer was there, as after a kill."""
+ALLOCATIONS: Final = ({"resource": "resourceclaims", "subresource": "status"},)
+"""Updates after our own finalizer, and patches: of further users, and after a kill."""
 SELECTIONS: Final = patch("persistentvolumeclaims")
 PREBINDS: Final = patch("persistentvolumes")
 DELETIONS: Final = ({"verb": "delete", "resource": "pods", "subresource": ""},)
