@@ -162,11 +162,8 @@ class SchedulingLoop:
 
     def _works_ahead(self) -> bool:
         """Do a part of what the next pod with devices would wait for; return whether some is left."""
-        try:
-            return self._cluster.devices.on_nodes.work_ahead(_PLACED_AT_ONCE)
-        except Exception as error:  # noqa: BLE001 (no pod needs it now, and all pods depend on the loop)
-            self._parts.shared.errors.record("timers", error, "periodic work failed", component="DeviceNodes")
-            return False
+        on_nodes = self._cluster.devices.on_nodes
+        return bool(self._unfailing(on_nodes, lambda: on_nodes.work_ahead(_PLACED_AT_ONCE)))
 
     def _audits(self) -> bool:
         """Take one turn of the self-audit if it may run; return whether it did."""
@@ -205,10 +202,15 @@ class SchedulingLoop:
 
     def _run_periodic(self, part: _Periodic) -> None:
         """Run one part. A part that fails misses one turn and never ends the loop."""
+        self._unfailing(part, part.tick)
+
+    def _unfailing(self, part: object, work: Callable[[], T]) -> T | None:
+        """Return what the work returns; record its failure and return None."""
         try:
-            part.tick()
+            return work()
         except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
             self._parts.shared.errors.record("timers", error, "periodic work failed", component=type(part).__name__)
+            return None
 
     def _next(self) -> QueuedPodInfo | None:
         """Return the next pod to try. While a pod waits for an extender, no back-off is shortened."""

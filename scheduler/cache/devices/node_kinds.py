@@ -7,6 +7,7 @@ visibility. Source: docs/spec/dra.md §4.2, §10.4.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -258,7 +259,7 @@ class DeviceNodes(ChangeLog[int]):
 
     @property
     def behind(self) -> int:
-        """The same, relabelled nodes included."""
+        """The same, relabelled and unplaced nodes included."""
         return max(len(self._unplaced), self.backlog, self._nodes.relabelled.position - self._position)
 
     def keep_up(self) -> None:
@@ -266,33 +267,11 @@ class DeviceNodes(ChangeLog[int]):
         if self.backlog > _BACKLOG_MAX:
             self.catch_up()
 
-    def catch_up(self) -> None:
-        """Process the changes of nodes, slices and allocations.
+    def catch_up(self, most: int = sys.maxsize) -> None:
+        """Process the changes of nodes, slices and allocations; of the nodes concerned, place at most this number.
 
         The cost is two comparisons, or that of the changed objects.
         """
-        self._take_changes()
-        while self._unplaced:
-            self._place(self._unplaced.pop())
-        self._drop_kinds()
-
-    def work_ahead(self, most: int) -> bool:
-        """Process changes as `catch_up`, but place at most this number of nodes; return whether some are left.
-
-        For idle time: a scheduler that has just started has all nodes before it, which take the first pod with devices
-        60 µs each. Only the placing is bounded: which nodes see the changed shared pools is found at once, 4 µs for each
-        node and all-nodes slice. Without devices there is nothing to do.
-        """
-        if not (self.pools_by_key and self.behind):
-            return False
-        self._take_changes()
-        for _ in range(min(most, len(self._unplaced))):
-            self._place(self._unplaced.pop())
-        self._drop_kinds()
-        return bool(self._unplaced)
-
-    def _take_changes(self) -> None:
-        """Mark the nodes that changes concern as unplaced."""
         relabelled = self._relabelled()
         self._unplaced |= relabelled | self.shared.catch_up(relabelled) | self._changed_at_home()
         for device in self._use.take_changed():
@@ -301,9 +280,8 @@ class DeviceNodes(ChangeLog[int]):
                 self.shared.used(pool.key)
             elif pool is not None and (home := self._nodes.present_slot(pool.home)) is not None:
                 self._unplaced.add(home)
-
-    def _drop_kinds(self) -> None:
-        """Drop kinds that no node has any more, once they are many."""
+        for _ in range(min(most, len(self._unplaced))):
+            self._place(self._unplaced.pop())
         if self.shared.take_ended():  # a kind keeps all its visible devices alive, which may be thousands
             self._kinds = {
                 key: kind
@@ -316,6 +294,18 @@ class DeviceNodes(ChangeLog[int]):
             self._kinds = {key: kind for key, kind in self._kinds.items() if id(key[0]) in contents}
         if len(self._kinds) > _EMPTY_KINDS_MAX + 2 * len(self._kind_at):
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.nodes}
+
+    def work_ahead(self, most: int) -> bool:
+        """Process changes as `catch_up`, but place at most this number of nodes; return whether some are left.
+
+        For idle time: a scheduler that has just started has all nodes before it, which take the first pod with devices
+        60 µs each. Only the placing is bounded: which nodes see the changed shared pools is found at once, 4 µs for each
+        node and all-nodes slice. Without devices there is nothing to do.
+        """
+        if not (self.pools_by_key and self.behind):
+            return False
+        self.catch_up(most)
+        return bool(self._unplaced)
 
     def _relabelled(self) -> set[int]:
         """Return the slots whose node was added or removed, or changed its labels."""

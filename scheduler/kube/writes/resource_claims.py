@@ -33,7 +33,7 @@ from scheduler.core import api_json as apijson
 from scheduler.core.caching import BoundedCache
 from scheduler.core.errors import Conflict, Invalid, NotFound
 from scheduler.kube.resources import RESOURCE_CLAIM
-from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE
+from scheduler.kube.wire import JSON, JSON_PATCH, MERGE, STRATEGIC_MERGE, Method
 from scheduler.kube.writes import claim_protobuf as claimproto
 from scheduler.kube.writes.base import Sender, as_seen, the_same
 
@@ -152,13 +152,14 @@ class ResourceClaimWrites:
         A separate write, because the server accepts only a status where it accepts a status. It comes before the
         allocation, otherwise the claim could be deleted while its devices are in use.
         """
-        path, content_type = self._path(claim, self._claims_version()), STRATEGIC_MERGE
-        body = _encode({"metadata": as_seen(claim.metadata) | {"finalizers": [FINALIZER]}})
+        patch: object
         if _needs_exact_writes(claim):
             finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-            body, content_type = _encode([*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)]), JSON_PATCH
+            patch, content_type = [*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)], JSON_PATCH
+        else:
+            patch, content_type = {"metadata": as_seen(claim.metadata) | {"finalizers": [FINALIZER]}}, STRATEGIC_MERGE
         try:
-            answer = await self._sender.send_once("PATCH", path, body, content_type)
+            answer = await self._send(claim, _encode(patch), content_type)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.protecting, refused)
         protected = self._decoder.decode(answer)
@@ -169,9 +170,11 @@ class ResourceClaimWrites:
     def _remember(self, protected: ResourceClaim, answer: bytes) -> None:
         """Keep the metadata of a claim whose stored status has no field, for the update that follows."""
         stored = apijson.decode(_stored, answer)
+        if stored.status:
+            return
         # The server takes generateName from an update of the status, unlike labels, and would store none.
         metadata = _encode({key: value for key, value in stored.metadata.items() if key != "managedFields"})
-        if not stored.status and len(metadata) <= _METADATA_BYTES:
+        if len(metadata) <= _METADATA_BYTES:
             self._without_status.put(_version_of(protected), metadata)
 
     async def allocate_claim(
@@ -183,7 +186,6 @@ class ResourceClaimWrites:
         parameters and drop their nulls. A server always shows a status, even an empty one. The finalizer cannot be
         part of it, because a status is written alone.
         """
-        version = self._claims_version()
         metadata = self._without_status.get(_version_of(claim))
         if metadata is None:
             changes = (_add("/status/allocation", allocation), _add("/status/reservedFor", [user]))
@@ -192,13 +194,13 @@ class ResourceClaimWrites:
         # newer than this scheduler. So it is only sent where the answer before has shown that there is nothing to lose.
         body = _encode(
             {
-                "apiVersion": f"resource.k8s.io/{version}",
+                "apiVersion": f"resource.k8s.io/{self._claims_version()}",
                 "kind": "ResourceClaim",
                 "metadata": msgspec.Raw(metadata),
                 "status": {"allocation": allocation, "reservedFor": [user]},
             }
         )
-        return self._decoder.decode(await self._sender.send_once("PUT", self._path(claim, version) + _STATUS, body))
+        return self._decoder.decode(await self._send(claim, body, JSON, _STATUS, method="PUT"))
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
@@ -335,8 +337,13 @@ class ResourceClaimWrites:
     async def _change(
         self, claim: ResourceClaim, body: bytes, content_type: str, subresource: str = ""
     ) -> ResourceClaim | Broken:
+        return self._decoder.decode(await self._send(claim, body, content_type, subresource))
+
+    async def _send(
+        self, claim: ResourceClaim, body: bytes, content_type: str, subresource: str = "", *, method: Method = "PATCH"
+    ) -> bytes:
         path = self._path(claim, self._claims_version()) + subresource
-        return self._decoder.decode(await self._sender.send_once("PATCH", path, body, content_type))
+        return await self._sender.send_once(method, path, body, content_type)
 
     async def _patch_pod_status(self, pod: Pod, status: Mapping[str, object]) -> None:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
